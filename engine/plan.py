@@ -1,0 +1,40 @@
+"""What the scheduler hands to the runner: the decisions of one step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from engine.request import Request
+from engine.trace.events import Preempted
+
+
+@dataclass(slots=True)
+class ScheduledRequest:
+    """``num_tokens`` tokens of ``request`` are computed in this step, after ``num_computed_tokens``.
+
+    Their slots are in ``request.block_ids``, which already holds every block that they need. ``samples`` says that
+    the step reaches the request's last token, so that a new one is sampled from its logits. ``admission`` is "",
+    "first" or "resumed"; then ``hit_tokens`` of ``num_computed_tokens`` came from the prefix cache.
+    """
+
+    request: Request
+    num_tokens: int
+    num_computed_tokens: int
+    samples: bool
+    admission: str = ""
+    hit_tokens: int = 0
+
+
+@dataclass(slots=True)
+class StepPlan:
+    """One step: who computes how much, in order, and why it ended there (codes as in ``StepEvents.stopped_by``)."""
+
+    scheduled: list[ScheduledRequest] = field(default_factory=list)
+    preempted: list[Preempted] = field(default_factory=list)
+    stopped_by: str = ""
+    stopped_at: str = ""
+    free_blocks: int = 0
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(s.num_tokens for s in self.scheduled)

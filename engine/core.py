@@ -1,0 +1,209 @@
+"""The engine: requests in, one step after another, events out.
+
+    add / abort / set_knob          step()
+            |                         |
+            v                         v
+        what is new  ->  Scheduler.schedule -> Runner.execute -> Scheduler.commit -> StepEvents
+
+It has no thread and no queue of its own; :mod:`engine.worker` gives it both.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Protocol
+
+import psutil
+
+from engine.clock import RunClock
+from engine.config import SCHEDULER_KNOBS, SchedulerConfig
+from engine.model.detokenizer import IncrementalDetokenizer
+from engine.model.tokenizer import Tokenizer
+from engine.plan import StepPlan
+from engine.request import Request, RequestRefused, SamplingParams
+from engine.scheduler import Scheduler
+from engine.step_events import build_step_events
+from engine.trace.events import Arrived, Finished, KnobChange, ModelInfo, PhaseTimes, Refused, Sampled, StepEvents
+from engine.trace.knobs import KnobError, KnobValue, knob
+
+POOL_KNOBS = ("num_blocks", "block_size")
+
+
+class ModelRunner(Protocol):
+    """What the engine needs of a runner; :class:`engine.runner.Runner` is the one for real models."""
+
+    model_info: ModelInfo
+    eos_token_ids: set[int]
+    max_model_len: int
+    phase_ns: dict[str, int]
+    num_threads: int
+
+    def allocate_cache(self, num_blocks: int, block_size: int) -> None: ...
+
+    def execute(self, plan: StepPlan) -> list[int]: ...
+
+    def free_request(self, request_id: str) -> None: ...
+
+
+class Engine:
+    """Serves requests step by step.
+
+    ``knobs`` holds the value of every knob, those of the workload too: the engine does not act on these, but tells
+    of their changes in its events.
+    """
+
+    def __init__(self, runner: ModelRunner, tokenizer: Tokenizer, config: SchedulerConfig,
+                 knobs: Mapping[str, KnobValue] | None = None, clock: RunClock | None = None) -> None:
+        config = replace(config, max_model_len=min(config.max_model_len, runner.max_model_len))
+        self._runner = runner
+        self._tokenizer = tokenizer
+        self.clock = clock or RunClock()
+        self.knobs: dict[str, KnobValue] = {**(knobs or {}), **{n: getattr(config, n) for n in SCHEDULER_KNOBS}}
+        self._check_pool_fits_memory(config.num_blocks, config.block_size)
+        self.scheduler = Scheduler(config, runner.eos_token_ids)
+        runner.allocate_cache(config.num_blocks, config.block_size)
+        self._detokenizers: dict[str, IncrementalDetokenizer] = {}
+        self._next_step = 0
+        self._next_request = 1
+        # What has happened since the last step; the next StepEvents tells of it.
+        self._knob_changes: list[KnobChange] = []
+        self._pending_pool_knobs: dict[str, KnobValue] = {}
+        self._arrived: list[Arrived] = []
+        self._refused: list[Refused] = []
+        self._aborted: list[Finished] = []
+
+    # ---- between steps -------------------------------------------------------------------------------------------
+
+    def add_request(self, prompt_token_ids: list[int], params: SamplingParams, *, prompt_text: str = "",
+                    priority: int = 0, salt: str | None = None, source: str = "",
+                    arrival_ns: int | None = None) -> str:
+        """Queue a request and return its id. One that can never be served is refused: the next step's events say so.
+
+        ``arrival_ns`` is when it arrived on the run's clock, if that was before now.
+        """
+        request_id = f"r{self._next_request}"
+        self._next_request += 1
+        request = Request(request_id, prompt_token_ids, params, priority=priority, salt=salt, prompt_text=prompt_text,
+                          source=source, arrival_ns=self.clock.now_ns() if arrival_ns is None else arrival_ns)
+        try:
+            self.scheduler.add_request(request)
+        except RequestRefused as refusal:
+            self._refused.append(Refused(request_id, refusal.reason, str(refusal), prompt_text))
+            return request_id
+        self._detokenizers[request_id] = IncrementalDetokenizer(self._tokenizer)
+        self._arrived.append(Arrived(
+            request_id, request.arrival_ns, prompt_token_ids, prompt_text, params.max_tokens, params.temperature,
+            priority, salt, source, params.top_k, params.top_p, params.seed, params.ignore_eos))
+        return request_id
+
+    def abort(self, request_id: str) -> bool:
+        """End a request now; False if it is not in the engine (any more)."""
+        if not self.scheduler.abort(request_id):
+            return False
+        self._aborted.append(Finished(request_id, "abort", self._forget(request_id)))
+        return True
+
+    def set_knob(self, name: str, value: KnobValue) -> None:
+        """Turn a knob; it acts from the next step on. Raises :class:`KnobError`, and then nothing has changed."""
+        value = knob(name).check(value)
+        if value == self.knobs.get(name):
+            return
+        if name not in SCHEDULER_KNOBS:
+            self._knob_changes.append(KnobChange(name, self.knobs[name], value))
+        elif name in POOL_KNOBS:
+            pool = {n: int(self.knobs[n]) for n in POOL_KNOBS} | {name: int(value)}
+            self._check_pool_fits_memory(**pool)
+            self._pending_pool_knobs[name] = value
+        else:
+            self._knob_changes += self.scheduler.reconfigure({name: value})
+        self.knobs[name] = value
+
+    def _check_pool_fits_memory(self, num_blocks: int, block_size: int) -> None:
+        wanted = num_blocks * block_size * self._runner.model_info.bytes_per_token
+        allowed = psutil.virtual_memory().available * 6 // 10
+        if wanted > allowed:
+            raise KnobError(f"num_blocks: {num_blocks:,} blocks of {block_size} tokens need {wanted / 2**30:.1f} GiB, "
+                            f"and {allowed / 2**30:.1f} GiB can be given; choose fewer or smaller blocks")
+
+    def _rebuild_pool(self) -> None:
+        """Make the pool anew with the sizes asked for: everybody running is preempted and recomputes."""
+        self._knob_changes += self.scheduler.reconfigure(self._pending_pool_knobs)
+        self._pending_pool_knobs = {}
+        self._runner.allocate_cache(int(self.knobs["num_blocks"]), int(self.knobs["block_size"]))
+        for request in self.scheduler.unservable():
+            self.abort(request.request_id)
+
+    # ---- a step --------------------------------------------------------------------------------------------------
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self.scheduler.requests)
+
+    def step(self) -> StepEvents | None:
+        """Run one step and tell what happened, or None when there is nothing to do and nothing to tell."""
+        start = self.clock.now_ns()
+        if self._pending_pool_knobs:
+            self._rebuild_pool()
+        if not self.has_work:
+            return self.tell_news()
+        t0 = time.perf_counter_ns()
+        plan = self.scheduler.schedule()
+        t1 = time.perf_counter_ns()
+        tokens = self._runner.execute(plan) if plan.scheduled else []
+        t2 = time.perf_counter_ns()
+        sampled, finished = self._commit(plan, tokens)
+        phases = PhaseTimes(schedule=t1 - t0, **self._runner.phase_ns) if plan.scheduled else PhaseTimes(t1 - t0)
+        phases.publish = time.perf_counter_ns() - t2
+        return self._build(start, plan, phases, sampled, finished)
+
+    def tell_news(self) -> StepEvents | None:
+        """A step in which nothing runs, if there are arrivals, refusals, aborts or knobs to tell of; else None."""
+        if not (self._arrived or self._refused or self._aborted or self._knob_changes):
+            return None
+        plan = StepPlan(free_blocks=self.scheduler.pool.num_free_blocks)
+        return self._build(self.clock.now_ns(), plan, PhaseTimes(), [], [])
+
+    def _commit(self, plan: StepPlan, tokens: list[int]) -> tuple[list[Sampled], list[Finished]]:
+        done = {request.request_id: reason for request, reason in self.scheduler.commit(plan, tokens)}
+        sampled: list[Sampled] = []
+        finished: list[Finished] = []
+        for entry, token in zip((s for s in plan.scheduled if s.samples), tokens, strict=True):
+            request_id = entry.request.request_id
+            reason = done.get(request_id)
+            # The end-of-sequence token is part of the output, but not of the text.
+            text = "" if reason == "stop" else self._detokenizers[request_id].add(token)
+            sampled.append(Sampled(request_id, token, text))
+            if reason is not None:
+                finished.append(Finished(request_id, reason, self._forget(request_id)))
+        return sampled, finished
+
+    def _forget(self, request_id: str) -> str:
+        self._runner.free_request(request_id)
+        return self._detokenizers.pop(request_id).flush()
+
+    def _build(self, start_ns: int, plan: StepPlan, phases: PhaseTimes, sampled: list[Sampled],
+               finished: list[Finished]) -> StepEvents:
+        events = build_step_events(
+            step=self._next_step, start_ns=start_ns, end_ns=self.clock.now_ns(), phases=phases,
+            knobs=self._knob_changes, arrived=self._arrived, refused=self._refused, aborted=self._aborted, plan=plan,
+            pool=self.scheduler.take_pool_events(), sampled=sampled, finished=finished,
+            free_blocks_after=self.scheduler.pool.num_free_blocks)
+        self._next_step += 1
+        self._knob_changes, self._arrived, self._refused, self._aborted = [], [], [], []
+        return events
+
+
+def generate(engine: Engine, prompt_token_ids: list[int], params: SamplingParams) -> Iterator[str]:
+    """Serve one request and yield its text as it comes. Raises :class:`RequestRefused`."""
+    request_id = engine.add_request(prompt_token_ids, params, source="cli")
+    while events := engine.step():
+        for refused in events.refused:
+            raise RequestRefused(refused.reason, refused.message)
+        yield from (s.text for s in events.sampled if s.request_id == request_id and s.text)
+        for finish in events.finished:
+            if finish.request_id == request_id:
+                if finish.text:
+                    yield finish.text
+                return

@@ -1,0 +1,377 @@
+"""The engine in a background thread: commands go in, one StepEvents a step comes out.
+
+A command is put in a queue from any thread and acts between two steps. Events are published to an
+:class:`EventHub`, from which every subscriber drains at its own pace: the engine never waits for one.
+
+Importing this module imports no torch; the thread does when it starts, so that a window can be up before.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from engine.clock import RunClock
+from engine.config import SCHEDULER_KNOBS, EngineConfig, SchedulerConfig
+from engine.request import SamplingParams
+from engine.trace.events import SCHEMA_VERSION, MachineInfo, RunInfo, StepEvents
+from engine.trace.knobs import KNOBS, KnobError, KnobValue, knob
+from engine.version import VERSION
+
+if TYPE_CHECKING:
+    from engine.core import Engine
+    from engine.model.tokenizer import Tokenizer
+    from engine.runner import Runner
+    from engine.scenario import Scenario
+    from engine.workload import Workload
+
+log = logging.getLogger(__name__)
+
+IDLE_WAIT_S = 0.25
+"""How long an engine with nothing to do sleeps at most; a command wakes it at once."""
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """What to run. ``model`` as for :func:`engine.model.library.find_model`; ``scenario`` a name or a path, None for
+    an engine that only serves what it is sent. ``knobs`` override the scenario's. ``watched`` leaves a core to the
+    window, unless ``num_threads`` says how many to take.
+    """
+
+    model: str | None = None
+    scenario: str | None = None
+    knobs: Mapping[str, KnobValue] = field(default_factory=dict)
+    seed: int = 0
+    dtype: str = "bfloat16"
+    device: str = "cpu"
+    num_threads: int = 0
+    watched: bool = True
+    max_model_len: int = 2048
+
+    def choose_threads(self) -> int:
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return self.num_threads or max(1, cores - 1 if self.watched else cores)
+
+    def all_knobs(self, scenario: Scenario | None) -> dict[str, KnobValue]:
+        """Every knob's value at the start: its default, then the scenario's, then the ones asked for."""
+        chosen = {**(scenario.knobs if scenario else {}), **self.knobs}
+        return {**{k.name: k.default for k in KNOBS.values()}, **{n: knob(n).check(v) for n, v in chosen.items()}}
+
+
+class Subscription:
+    """One listener's queue of events. ``drain`` may be called from any one thread."""
+
+    def __init__(self) -> None:
+        self._queue: deque[StepEvents] = deque()
+
+    def drain(self, limit: int | None = None) -> list[StepEvents]:
+        """Take what has been published since the last call, oldest first, at most ``limit`` steps of it."""
+        count = len(self._queue) if limit is None else min(limit, len(self._queue))
+        return [self._queue.popleft() for _ in range(count)]
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+
+class EventHub:
+    """Hands every step's events to every subscriber and sink. Nothing is ever dropped here."""
+
+    def __init__(self) -> None:
+        self._queues: tuple[deque[StepEvents], ...] = ()
+        self._sinks: tuple[Callable[[StepEvents], None], ...] = ()
+
+    def subscribe(self) -> Subscription:
+        subscription = Subscription()
+        self._queues += (subscription._queue,)
+        return subscription
+
+    def add_sink(self, sink: Callable[[StepEvents], None]) -> None:
+        """``sink`` is called in the engine's thread and must return within microseconds: a recorder's ``put``."""
+        self._sinks += (sink,)
+
+    def remove_sink(self, sink: Callable[[StepEvents], None]) -> None:
+        self._sinks = tuple(s for s in self._sinks if s != sink)
+
+    def publish(self, events: StepEvents) -> None:
+        for waiting in self._queues:
+            waiting.append(events)
+        for sink in self._sinks:
+            sink(events)
+
+
+@dataclass(frozen=True)
+class LoadProgress:
+    """What loading is doing; ``fraction`` is None where nobody can tell."""
+
+    stage: str = ""
+    fraction: float | None = None
+
+
+class EngineThread(threading.Thread):
+    """Owns an :class:`Engine`. All public methods may be called from any thread and return at once.
+
+    ``status`` is "loading", "running", "idle" (nothing to do just now), "paused", "finished" (the scenario is
+    exhausted and everybody served; it still takes prompts), "failed" (see ``error``) or "stopped".
+    ``notices`` collects things that the user should be told, such as a knob that was refused.
+    """
+
+    def __init__(self, spec: RunSpec) -> None:
+        super().__init__(name="engine", daemon=True)
+        self.spec = spec
+        self.hub = EventHub()
+        self.clock = RunClock()
+        self.status = "loading"
+        self.error: str | None = None
+        self.info: RunInfo | None = None
+        self.progress = LoadProgress()
+        self.notices: deque[str] = deque()
+        self.loaded = threading.Event()  # set when loading has ended, either way
+        self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._stopping = threading.Event()
+        self._paused = False
+        self._steps_to_run = 0  # while paused
+        self._step_interval_s = 0.0
+        self._next_step_at = 0.0
+        self._engine: Engine
+        self._tokenizer: Tokenizer
+        self._workload: Workload | None = None
+
+    # ---- commands ------------------------------------------------------------------------------------------------
+
+    def submit(self, text: str, **params: Any) -> None:
+        """Send a user's prompt (chat template applied). ``params`` are fields of :class:`SamplingParams`."""
+        self._commands.put(lambda: self._submit(text, params))
+
+    def abort(self, request_id: str) -> None:
+        self._commands.put(lambda: self._engine.abort(request_id) and None)
+
+    def set_knob(self, name: str, value: KnobValue) -> None:
+        """Turn a knob at the next step. Raises :class:`KnobError` at once for an unknown name or a value out of range."""
+        value = knob(name).check(value)
+        self._commands.put(lambda: self._set_knob(name, value))
+
+    def pause(self) -> None:
+        self._commands.put(lambda: self._set_paused(True))
+
+    def resume(self) -> None:
+        self._commands.put(lambda: self._set_paused(False))
+
+    def single_step(self, count: int = 1) -> None:
+        """Run ``count`` steps and pause."""
+        self._commands.put(lambda: self._single_step(count))
+
+    def set_slow_motion(self, steps_per_s: float | None) -> None:
+        """At most that many steps a second; None lifts the limit. The run's clock stands still in the gaps."""
+        interval = 1.0 / steps_per_s if steps_per_s else 0.0
+        self._commands.put(lambda: setattr(self, "_step_interval_s", interval))
+
+    def stop(self, timeout: float | None = 5.0) -> bool:
+        """End the thread after the current step and wait for it; True if it has ended."""
+        self._stopping.set()
+        self._commands.put(lambda: None)
+        if self.is_alive() and threading.current_thread() is not self:
+            self.join(timeout)
+        return not self.is_alive()
+
+    def run_until(self, until: Callable[[EngineThread], bool], poll_s: float = 0.05) -> None:
+        """Block the calling thread until ``until(self)`` holds or the engine has ended."""
+        while self.is_alive() and not until(self):
+            time.sleep(poll_s)
+
+    # ---- the thread ----------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        try:
+            if self._load():
+                self._loop()
+        except Exception as failure:
+            if not self._stopping.is_set():
+                log.exception("the engine failed")
+                self.error = str(failure) or type(failure).__name__
+                self.status = "failed"
+        finally:
+            if self.status != "failed":
+                self.status = "stopped"
+            self.loaded.set()
+
+    def _load(self) -> bool:
+        """Find the model, load it and build the engine; False when stopped on the way."""
+        from engine.model.library import find_model
+        from engine.scenario import load_scenario
+        from engine.workload import Workload
+
+        scenario = load_scenario(self.spec.scenario) if self.spec.scenario else None
+        knobs = self.spec.all_knobs(scenario)
+        self.progress = LoadProgress("finding the model")
+        folder = find_model(
+            self.spec.model, cancel=self._stopping,
+            progress=lambda report: setattr(self, "progress", LoadProgress(report.stage, report.fraction)))
+        if self._stopping.is_set():
+            return False
+        self.progress = LoadProgress("loading the model")
+
+        from engine.core import Engine
+        from engine.model.tokenizer import Tokenizer
+        from engine.runner import Runner
+
+        self._tokenizer = Tokenizer.load(folder)
+        scheduler_config = SchedulerConfig(max_model_len=self.spec.max_model_len).with_knobs(
+            {n: v for n, v in knobs.items() if n in SCHEDULER_KNOBS})
+        config = EngineConfig(model=str(folder), device=self.spec.device, dtype=self.spec.dtype, seed=self.spec.seed,
+                              num_threads=self.spec.choose_threads(), scheduler=scheduler_config)
+        runner = Runner(folder, config)
+        if self._stopping.is_set():
+            return False
+        self.clock = RunClock()
+        self._engine = Engine(runner, self._tokenizer, scheduler_config, knobs, self.clock)
+        if scenario is not None:
+            self._workload = Workload(scenario, self._tokenizer, self.spec.seed, knobs)
+        self.info = self._describe(folder, runner, knobs)
+        self.status = "running"
+        self.loaded.set()
+        return True
+
+    def _describe(self, folder: Path, runner: Runner, knobs: dict[str, KnobValue]) -> RunInfo:
+        import torch
+
+        machine = MachineInfo(
+            device=self.spec.device if self.spec.device == "cpu" else torch.cuda.get_device_name(),
+            processor=processor_name(), cores=os.cpu_count() or 0, threads=runner.num_threads,
+            system=f"{platform.system()} {platform.release()}", python=platform.python_version(),
+            torch=torch.__version__)
+        return RunInfo(
+            schema=SCHEMA_VERSION, version=VERSION, created=datetime.now(UTC).isoformat(timespec="seconds"),
+            wall_start_ns=self.clock.wall_start_ns, model=runner.model_info, machine=machine,
+            scenario=self.spec.scenario or "", seed=self.spec.seed,
+            max_model_len=self._engine.scheduler.config.max_model_len, knobs=knobs)
+
+    def _loop(self) -> None:
+        while not self._stopping.is_set():
+            self._run_commands(0)
+            if self._paused and not self._steps_to_run:
+                self._wait_paused()
+                continue
+            if not self._slow_motion_allows():
+                continue
+            self.clock.release()
+            self._admit_arrivals()
+            events = self._engine.step()
+            if self._paused:
+                self.clock.hold()
+            if events is None:
+                self._wait_idle()
+                continue
+            self._publish(events)
+            if self._paused and events.scheduled:
+                self._steps_to_run -= 1
+            elif not self._paused:
+                self.status = "running"
+
+    def _publish(self, events: StepEvents) -> None:
+        if self._workload is not None:
+            for finish in (*events.finished, *events.aborted):
+                self._workload.on_finished(finish.request_id, events.end_ns)
+            for refused in events.refused:
+                self._workload.on_finished(refused.request_id, events.end_ns)
+        self.hub.publish(events)
+
+    def _run_commands(self, wait_s: float) -> bool:
+        """Run every command that is queued, after waiting up to ``wait_s`` for the first; True if there was one."""
+        try:
+            command = self._commands.get(timeout=wait_s) if wait_s > 0 else self._commands.get_nowait()
+        except queue.Empty:
+            return False
+        while True:
+            command()
+            try:
+                command = self._commands.get_nowait()
+            except queue.Empty:
+                return True
+
+    def _wait_paused(self) -> None:
+        self.clock.hold()
+        self.status = "paused"
+        if self._run_commands(IDLE_WAIT_S) and self._paused and not self._steps_to_run:
+            news = self._engine.tell_news()
+            if news is not None:
+                self._publish(news)
+
+    def _wait_idle(self) -> None:
+        self._steps_to_run = 0
+        arrival = self._workload.next_arrival_ns() if self._workload is not None else None
+        if not self._paused:
+            exhausted = self._workload is not None and self._workload.exhausted
+            self.status = "finished" if exhausted else "idle"
+        wait_s = IDLE_WAIT_S if arrival is None else (arrival - self.clock.now_ns()) / 1e9
+        self._run_commands(min(max(wait_s, 0.0), IDLE_WAIT_S))
+
+    def _slow_motion_allows(self) -> bool:
+        """True when it is time for the next step; otherwise wait a little, with the clock held, for a command."""
+        now = time.perf_counter()
+        if self._step_interval_s == 0.0 or now >= self._next_step_at:
+            self._next_step_at = now + self._step_interval_s
+            return True
+        self.clock.hold()
+        self._run_commands(min(self._next_step_at - now, IDLE_WAIT_S))
+        return False
+
+    def _admit_arrivals(self) -> None:
+        if self._workload is None:
+            return
+        for new in self._workload.due(self.clock.now_ns()):
+            request_id = self._engine.add_request(
+                new.prompt_token_ids, new.params, prompt_text=new.prompt_text, priority=new.priority, salt=new.salt,
+                source=new.source, arrival_ns=new.arrival_ns)
+            self._workload.on_admitted(new, request_id)
+
+    # ---- what commands do ----------------------------------------------------------------------------------------
+
+    def _submit(self, text: str, params: dict[str, Any]) -> None:
+        given = {"temperature": float(self._engine.knobs["temperature"]), "max_tokens": 128, **params}
+        token_ids = self._tokenizer.chat([{"role": "user", "content": text}])
+        self._engine.add_request(token_ids, SamplingParams(**given), prompt_text=text, source="user")
+
+    def _set_knob(self, name: str, value: KnobValue) -> None:
+        try:
+            self._engine.set_knob(name, value)
+        except KnobError as refusal:
+            self.notices.append(str(refusal))
+            return
+        if self._workload is not None and name not in SCHEDULER_KNOBS:
+            self._workload.set_knob(name, value)
+
+    def _set_paused(self, paused: bool) -> None:
+        self._paused = paused
+        self._steps_to_run = 0
+        if not paused:
+            self._next_step_at = 0.0
+
+    def _single_step(self, count: int) -> None:
+        self._paused = True
+        self._steps_to_run += count
+
+
+def processor_name() -> str:
+    """The processor's name as the system gives it, or its architecture."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def with_knob(spec: RunSpec, name: str, value: KnobValue) -> RunSpec:
+    """A copy of ``spec`` with one knob preset."""
+    return replace(spec, knobs={**spec.knobs, name: knob(name).check(value)})

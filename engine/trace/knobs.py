@@ -19,7 +19,8 @@ class KnobError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Knob:
-    """One knob. ``minimum`` and ``maximum`` are inclusive; ``scale`` says how a slider should travel."""
+    """One knob. ``minimum`` and ``maximum`` are inclusive; ``scale`` says how a slider should travel;
+    "square" may start at 0 and still gives the small values room."""
 
     name: str
     group: KnobGroup
@@ -29,7 +30,7 @@ class Knob:
     maximum: float = 1
     unit: str = ""
     choices: tuple[str, ...] = ()
-    scale: Literal["linear", "log2"] = "linear"
+    scale: Literal["linear", "log2", "square"] = "linear"
     vllm_flag: str = ""
     zero_means_off: bool = False
     power_of_two: bool = False
@@ -95,8 +96,8 @@ KNOBS: dict[str, Knob] = {
         Knob("max_num_batched_tokens", "scheduler", "int", 512, 16, 8192, "tokens", scale="log2",
              vllm_flag="--max-num-batched-tokens"),
         Knob("max_num_seqs", "scheduler", "int", 16, 1, 256, "requests", scale="log2", vllm_flag="--max-num-seqs"),
-        Knob("long_prefill_token_threshold", "scheduler", "int", 0, 0, 4096, "tokens", zero_means_off=True,
-             vllm_flag="--long-prefill-token-threshold"),
+        Knob("long_prefill_token_threshold", "scheduler", "int", 0, 0, 4096, "tokens", scale="square",
+             zero_means_off=True, vllm_flag="--long-prefill-token-threshold"),
         Knob("enable_chunked_prefill", "scheduler", "bool", True, vllm_flag="--enable-chunked-prefill"),
         Knob("policy", "scheduler", "choice", "fcfs", choices=("fcfs", "priority"), vllm_flag="--scheduling-policy"),
         Knob("reserve_full_input", "scheduler", "bool", True, vllm_flag="--scheduler-reserve-full-isl"),
@@ -106,7 +107,7 @@ KNOBS: dict[str, Knob] = {
         Knob("block_size", "kv_cache", "int", 16, 8, 256, "tokens", scale="log2", power_of_two=True,
              vllm_flag="--block-size"),
         Knob("enable_prefix_caching", "kv_cache", "bool", True, vllm_flag="--enable-prefix-caching"),
-        Knob("arrival_rate", "workload", "float", 2.0, 0.0, 50.0, "requests/s"),
+        Knob("arrival_rate", "workload", "float", 2.0, 0.0, 50.0, "requests/s", scale="square"),
         Knob("common_prefix", "workload", "float", 0.5, 0.0, 1.0, "of requests"),
         Knob("prompt_tokens_min", "workload", "int", 20, 1, 4096, "tokens", scale="log2"),
         Knob("prompt_tokens_max", "workload", "int", 200, 1, 4096, "tokens", scale="log2"),

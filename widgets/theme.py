@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from string import Template
 
 from PySide6.QtCore import QObject, Signal
 from PySide6.QtGui import QColor, QFont, QFontDatabase
@@ -208,3 +209,202 @@ def _font(size: int, bold: bool, mono: bool) -> QFont:
     if hasattr(result, "setFeature"):
         result.setFeature(QFont.Tag("tnum"), 1)
     return result
+
+
+# ---- the style sheet -------------------------------------------------------------------------------------------------
+
+ICONS_FOLDER = FONTS_FOLDER.parent / "icons"
+
+
+def style_sheet(of: Theme) -> str:
+    """The style sheet of the whole application: every stock control at the look of the panels.
+
+    Controls are told apart by dynamic properties where the class is not enough: a QPushButton with the property
+    ``primary`` is filled with the accent, one with ``flat`` has no frame; a QLabel may have the property ``role``
+    "title" (small spaced capitals), "secondary", "value" (bold), "warning", "bad" or "good". After setting a property
+    on a widget that is shown, unpolish and polish it.
+    """
+    colours = {
+        name: getattr(of, name) for name in ("background", "panel", "field", "line", "text", "secondary", "accent",
+                                             "warning", "bad", "good", "on_accent")
+    }
+    colours |= {
+        "hover": of.hover.name(), "pressed": of.pressed.name(), "handle": of.handle.name(),
+        "outline": mix(of.line, of.text, 0.12).name(),
+        "scroll": mix(of.panel, of.secondary, 0.35).name(), "scroll_hover": mix(of.panel, of.secondary, 0.6).name(),
+        "accent_hover": mix(of.accent, of.text, 0.15).name(), "accent_pressed": mix(of.accent, of.text, 0.3).name(),
+        "selected": mix(of.panel, of.accent, 0.24 if of.is_dark else 0.14).name(),
+        "disabled": mix(of.panel, of.secondary, 0.6).name(),
+        "family": ", ".join(f'"{family}"' for family in TEXT_FAMILIES),
+        "icons": ICONS_FOLDER.as_posix(), "name": of.name,
+    }
+    return Template(_STYLE).substitute(colours)
+
+
+_STYLE = """
+* { font-family: $family; font-size: 12px; }
+QWidget { color: $text; }
+QMainWindow, QDialog, QMessageBox, QWizard { background: $background; }
+QLabel { background: transparent; }
+QLabel[role="title"] { color: $secondary; font-size: 11px; font-weight: 600; }
+QLabel[role="secondary"] { color: $secondary; }
+QLabel[role="value"] { font-weight: 600; }
+QLabel[role="warning"] { color: $warning; }
+QLabel[role="bad"] { color: $bad; }
+QLabel[role="good"] { color: $good; }
+QLabel:disabled { color: $disabled; }
+
+QPushButton, QToolButton {
+    background: $panel; border: 1px solid $outline; border-radius: 6px; padding: 4px 12px; min-height: 20px;
+}
+QToolButton { padding: 4px 6px; }
+QPushButton:hover, QToolButton:hover { background: $hover; }
+QPushButton:pressed, QToolButton:pressed { background: $pressed; }
+QPushButton:focus, QToolButton:focus { border: 2px solid $accent; padding: 3px 11px; }
+QToolButton:focus { padding: 3px 5px; }
+QPushButton:disabled, QToolButton:disabled { color: $disabled; border-color: $line; }
+QPushButton:checked, QToolButton:checked, QPushButton[primary="true"], QToolButton[primary="true"],
+QPushButton:default {
+    background: $accent; border-color: $accent; color: $on_accent; font-weight: 600;
+}
+QPushButton:checked:hover, QToolButton:checked:hover, QPushButton[primary="true"]:hover,
+QToolButton[primary="true"]:hover, QPushButton:default:hover { background: $accent_hover; }
+QPushButton:checked:pressed, QToolButton:checked:pressed, QPushButton[primary="true"]:pressed,
+QToolButton[primary="true"]:pressed, QPushButton:default:pressed { background: $accent_pressed; }
+QPushButton:checked:focus, QToolButton:checked:focus, QPushButton[primary="true"]:focus,
+QToolButton[primary="true"]:focus, QPushButton:default:focus { border-color: $text; }
+QPushButton[primary="true"]:disabled, QPushButton:default:disabled {
+    background: $hover; border-color: $line; color: $disabled;
+}
+QPushButton[flat="true"], QToolButton[flat="true"], QToolButton[autoRaise="true"] {
+    background: transparent; border-color: transparent;
+}
+QPushButton[flat="true"]:hover, QToolButton[flat="true"]:hover, QToolButton[autoRaise="true"]:hover {
+    background: $hover;
+}
+QPushButton[flat="true"]:focus, QToolButton[flat="true"]:focus, QToolButton[autoRaise="true"]:focus {
+    border-color: $accent;
+}
+QToolButton::menu-indicator { image: none; width: 0; }
+
+QAbstractScrollArea { background: transparent; border: none; }
+QAbstractScrollArea::corner { background: transparent; }
+QScrollArea > QWidget > QWidget { background: transparent; }
+
+QLineEdit, QPlainTextEdit, QTextEdit, QTextBrowser, QSpinBox, QDoubleSpinBox, QAbstractSpinBox {
+    background: $field; border: 1px solid $outline; border-radius: 4px; padding: 3px 8px;
+    selection-background-color: $accent; selection-color: $on_accent; placeholder-text-color: $secondary;
+}
+QLineEdit, QAbstractSpinBox { min-height: 20px; }
+QLineEdit:focus, QPlainTextEdit:focus, QTextEdit:focus, QTextBrowser:focus, QAbstractSpinBox:focus {
+    border: 2px solid $accent; padding: 2px 7px;
+}
+QLineEdit:disabled, QPlainTextEdit:disabled, QTextEdit:disabled, QAbstractSpinBox:disabled {
+    color: $disabled; border-color: $line;
+}
+QLineEdit[invalid="true"], QAbstractSpinBox[invalid="true"] { border: 2px solid $bad; padding: 2px 7px; }
+#qt_spinbox_lineedit { background: transparent; border: none; padding: 0 0 0 8px; min-height: 0; }
+QAbstractSpinBox::up-button, QAbstractSpinBox::down-button {
+    subcontrol-origin: border; width: 16px; background: transparent; border: none;
+}
+QAbstractSpinBox::up-button { subcontrol-position: top right; }
+QAbstractSpinBox::down-button { subcontrol-position: bottom right; }
+QAbstractSpinBox::up-arrow { image: url("$icons/chevron-up-$name.svg"); width: 10px; height: 10px; }
+QAbstractSpinBox::down-arrow { image: url("$icons/chevron-down-$name.svg"); width: 10px; height: 10px; }
+
+QComboBox {
+    background: $panel; border: 1px solid $outline; border-radius: 4px; padding: 3px 8px; min-height: 20px;
+}
+QComboBox:hover { background: $hover; }
+QComboBox:focus { border: 2px solid $accent; padding: 2px 7px; }
+QComboBox:disabled { color: $disabled; border-color: $line; }
+QComboBox::drop-down { border: none; width: 20px; }
+QComboBox::down-arrow { image: url("$icons/chevron-down-$name.svg"); width: 12px; height: 12px; }
+QComboBox QAbstractItemView {
+    background: $panel; border: 1px solid $outline; padding: 4px; outline: none;
+    selection-background-color: $selected; selection-color: $text;
+}
+QComboBox QAbstractItemView::item { min-height: 24px; padding: 0 8px; border-radius: 4px; }
+
+QSlider:horizontal { min-height: 20px; }
+QSlider:vertical { min-width: 20px; }
+QSlider::groove:horizontal { height: 4px; border-radius: 2px; background: $line; }
+QSlider::groove:vertical { width: 4px; border-radius: 2px; background: $line; }
+QSlider::sub-page:horizontal, QSlider::add-page:vertical { border-radius: 2px; background: $accent; }
+QSlider::sub-page:horizontal:disabled, QSlider::add-page:vertical:disabled { background: $disabled; }
+QSlider::handle:horizontal { width: 14px; height: 14px; margin: -5px 0; border-radius: 7px; background: $handle; }
+QSlider::handle:vertical { width: 14px; height: 14px; margin: 0 -5px; border-radius: 7px; background: $handle; }
+QSlider::handle:focus { width: 10px; height: 10px; border: 2px solid $accent; }
+QSlider::handle:disabled { background: $disabled; }
+
+QCheckBox, QRadioButton { spacing: 8px; background: transparent; }
+QCheckBox:disabled, QRadioButton:disabled { color: $disabled; }
+QCheckBox::indicator, QRadioButton::indicator {
+    width: 14px; height: 14px; border: 1px solid $secondary; background: $field;
+}
+QCheckBox::indicator { border-radius: 3px; }
+QRadioButton::indicator { border-radius: 8px; }
+QCheckBox::indicator:checked {
+    background: $accent; border-color: $accent; image: url("$icons/check-$name.svg");
+}
+QRadioButton::indicator:checked { background: $on_accent; border: 5px solid $accent; width: 6px; height: 6px; }
+QCheckBox:focus, QRadioButton:focus { color: $accent; }
+QCheckBox::indicator:focus, QRadioButton::indicator:focus { border: 2px solid $accent; width: 12px; height: 12px; }
+
+QScrollBar:vertical { background: transparent; width: 10px; margin: 0; }
+QScrollBar:horizontal { background: transparent; height: 10px; margin: 0; }
+QScrollBar::handle { background: $scroll; border-radius: 3px; margin: 2px; }
+QScrollBar::handle:vertical { min-height: 24px; }
+QScrollBar::handle:horizontal { min-width: 24px; }
+QScrollBar::handle:hover { background: $scroll_hover; }
+QScrollBar::add-line, QScrollBar::sub-line { width: 0; height: 0; }
+QScrollBar::add-page, QScrollBar::sub-page { background: transparent; }
+
+QAbstractItemView {
+    background: $panel; alternate-background-color: $field; border: none; outline: none;
+    selection-background-color: $selected; selection-color: $text;
+}
+QAbstractItemView::item:hover { background: $hover; }
+QAbstractItemView::item:selected { background: $selected; color: $text; }
+QHeaderView::section {
+    background: $panel; color: $secondary; border: none; border-bottom: 1px solid $line; padding: 4px 8px;
+}
+
+QToolTip {
+    background: $panel; color: $text; border: 1px solid $outline; padding: 6px 8px; font-size: 12px;
+}
+QMenuBar { background: $background; padding: 2px 4px; }
+QMenuBar::item { background: transparent; padding: 4px 8px; border-radius: 4px; }
+QMenuBar::item:selected, QMenuBar::item:pressed { background: $hover; }
+QMenu { background: $panel; border: 1px solid $outline; padding: 4px; }
+QMenu::item { padding: 5px 24px 5px 12px; border-radius: 4px; }
+QMenu::icon { padding-left: 8px; }
+QMenu::item:selected { background: $selected; }
+QMenu::item:disabled { color: $disabled; }
+QMenu::separator { height: 1px; background: $line; margin: 4px 8px; }
+QMenu::indicator { width: 12px; height: 12px; margin-left: 6px; }
+QMenu::indicator:checked { background: $accent; border-radius: 2px; image: url("$icons/check-$name.svg"); }
+QMenu::right-arrow { image: url("$icons/chevron-right-$name.svg"); width: 12px; height: 12px; margin-right: 6px; }
+
+QDockWidget { color: $secondary; font-size: 11px; font-weight: 600; }
+QDockWidget::title { background: $background; padding: 4px 8px; text-align: left; }
+QMainWindow::separator, QSplitter::handle { background: $background; }
+QMainWindow::separator { width: 8px; height: 8px; }
+QMainWindow::separator:hover, QSplitter::handle:hover { background: $outline; }
+QSplitter::handle:horizontal { width: 8px; }
+QSplitter::handle:vertical { height: 8px; }
+QStatusBar { background: $background; color: $secondary; }
+QStatusBar::item { border: none; }
+QToolBar { background: $background; border: none; spacing: 4px; padding: 4px; }
+
+QTabWidget::pane { border: 1px solid $line; border-radius: 6px; background: $panel; top: -1px; }
+QTabBar::tab { background: transparent; color: $secondary; padding: 6px 12px; border-bottom: 2px solid transparent; }
+QTabBar::tab:hover { color: $text; }
+QTabBar::tab:selected { color: $text; border-bottom-color: $accent; font-weight: 600; }
+QTabBar::tab:focus { border-bottom-color: $text; }
+
+QProgressBar { background: $line; border: none; border-radius: 3px; height: 6px; text-align: center; color: $text; }
+QProgressBar::chunk { background: $accent; border-radius: 3px; }
+QGroupBox { border: 1px solid $line; border-radius: 6px; margin-top: 10px; padding-top: 8px; }
+QGroupBox::title { subcontrol-origin: margin; left: 8px; padding: 0 4px; color: $secondary; }
+"""

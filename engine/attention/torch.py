@@ -1,0 +1,84 @@
+"""Attention in plain torch: the reference, and what runs where nothing faster does.
+
+Keys and values are gathered from their blocks into one contiguous tensor and given to torch's own attention. Requests
+that compute a single token are attended together; every longer chunk for itself.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+
+from engine.attention import Batch
+from engine.model.config import ModelConfig
+
+
+class TorchAttention:
+    """Pool layout: for each layer keys and values, each (slots, kv heads, head size), slots of a block together."""
+
+    name = "torch"
+
+    def __init__(self, config: ModelConfig, dtype: torch.dtype, device: str) -> None:
+        self._config = config
+        self._dtype = dtype
+        self._device = device
+        self._keys: list[torch.Tensor] = []
+        self._values: list[torch.Tensor] = []
+        self._block_size = 0
+        self._single: torch.Tensor | None = None
+        self._single_rows = torch.empty(0, dtype=torch.int64)
+        self._single_slots = torch.empty(0, dtype=torch.int64)
+        self._chunks: list[tuple[int, int, torch.Tensor, torch.Tensor]] = []
+
+    def allocate(self, num_blocks: int, block_size: int) -> None:
+        """Reserve the pool. Blocks are cleared, so that a padded read meets zeros and never NaN."""
+        self._keys, self._values = [], []
+        shape = (num_blocks * block_size, self._config.num_kv_heads, self._config.head_size)
+        for _ in range(self._config.num_layers):
+            self._keys.append(torch.zeros(shape, dtype=self._dtype, device=self._device))
+            self._values.append(torch.zeros(shape, dtype=self._dtype, device=self._device))
+        self._block_size = block_size
+
+    def begin(self, batch: Batch) -> None:
+        """Work out once a step which slots each request reads, and the masks."""
+        offsets = torch.arange(self._block_size, device=self._device)
+        starts = batch.query_starts
+        singles = [r for r in range(len(batch.context_lens)) if starts[r + 1] - starts[r] == 1]
+        self._single, self._chunks = None, []
+        if singles:
+            longest = max(batch.context_lens[r] for r in singles)
+            blocks = -(-longest // self._block_size)
+            tables = batch.block_tables[singles, :blocks]
+            self._single_slots = (tables[:, :, None] * self._block_size + offsets).flatten(1)[:, :longest]
+            lengths = torch.tensor([batch.context_lens[r] for r in singles], device=self._device)
+            self._single = (torch.arange(longest, device=self._device) < lengths[:, None])[:, None, None, :]
+            self._single_rows = torch.tensor([starts[r] for r in singles], device=self._device)
+        for r, context in enumerate(batch.context_lens):
+            first, last = starts[r], starts[r + 1]
+            if last - first > 1:
+                blocks = -(-context // self._block_size)
+                slots = (batch.block_tables[r, :blocks, None] * self._block_size + offsets).flatten()[:context]
+                mask = torch.arange(context, device=self._device) <= batch.positions[first:last, None]
+                self._chunks.append((first, last, slots, mask))
+
+    def attend(
+        self, layer: int, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, batch: Batch
+    ) -> torch.Tensor:
+        """See :class:`engine.attention.AttentionBackend`."""
+        all_keys, all_values = self._keys[layer], self._values[layer]
+        all_keys[batch.slots] = keys
+        all_values[batch.slots] = values
+        output = torch.empty_like(queries)
+        if self._single is not None:
+            query = queries[self._single_rows].unsqueeze(2)  # (requests, heads, 1, head size)
+            key = all_keys[self._single_slots].transpose(1, 2)
+            value = all_values[self._single_slots].transpose(1, 2)
+            attended = scaled_dot_product_attention(query, key, value, attn_mask=self._single, enable_gqa=True)
+            output[self._single_rows] = attended.squeeze(2)
+        for first, last, slots, mask in self._chunks:
+            query = queries[first:last].transpose(0, 1).unsqueeze(0)  # (1, heads, tokens, head size)
+            key = all_keys[slots].transpose(0, 1).unsqueeze(0)
+            value = all_values[slots].transpose(0, 1).unsqueeze(0)
+            attended = scaled_dot_product_attention(query, key, value, attn_mask=mask, enable_gqa=True)
+            output[first:last] = attended.squeeze(0).transpose(0, 1)
+        return output

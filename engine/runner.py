@@ -1,0 +1,333 @@
+"""The runner: from the scheduler's plan to tokens.
+
+One mixed batch a step: the single tokens of decoding requests and the chunks of prefilling ones lie one after the
+other, and one forward pass computes them all. The window shares an interpreter lock with this thread, so a step is a
+little preparation in NumPy, one call for the forward pass, and one for sampling.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from engine.config import EngineConfig
+from engine.model.config import ModelConfig, UnsupportedModel
+from engine.plan import StepPlan
+from engine.trace.events import ModelInfo
+
+if TYPE_CHECKING:
+    import torch
+
+    from engine.attention import AttentionBackend
+    from engine.model.decoder import Decoder
+
+Progress = Callable[[str, float], None]
+
+_DTYPES = ("bfloat16", "float16", "float32")
+
+
+class RunnerError(RuntimeError):
+    """The configuration cannot be run on this machine. The message says why and what would do."""
+
+
+@dataclass(slots=True)
+class StepInput:
+    """What one step computes, as arrays; views of buffers that the next step overwrites.
+
+    ``T`` tokens of ``R`` requests, of which ``S`` get a token. Token ``t`` has ``token_ids[t]`` at ``positions[t]``.
+    Request ``r`` has the tokens ``query_starts[r]`` to ``query_starts[r + 1]``, then ``context_lens[r]`` tokens in
+    the cache, in the blocks ``block_tables[r]`` (padded with the null block). ``sample_rows`` are tokens.
+    """
+
+    token_ids: np.ndarray  # int64[T]
+    positions: np.ndarray  # int64[T]
+    query_starts: np.ndarray  # int64[R + 1]
+    context_lens: np.ndarray  # int64[R]
+    block_tables: np.ndarray  # int32[R, blocks]
+    sample_rows: np.ndarray  # int64[S]
+
+
+class ForwardPath(Protocol):
+    """A way to compute the logits. ``name`` says which, and why it was chosen over a faster one."""
+
+    name: str
+
+    def allocate(self, num_blocks: int, block_size: int) -> None:
+        """Reserve the KV cache; what the old one held is lost."""
+
+    def forward(self, step: StepInput) -> torch.Tensor:
+        """Logits, float32 (S, vocabulary). They may lie in a buffer that the next call overwrites."""
+
+
+class Runner:
+    """Loads a model and executes plans with it. Use it from one thread at a time.
+
+    ``model_dir`` is a Hugging Face folder. Raises :class:`~engine.model.config.UnsupportedModel` for a folder that
+    cannot be run and :class:`RunnerError` for a device or dtype that this machine does not have. ``path`` chooses the
+    forward pass: "auto" takes the fastest that works, "torch" the plain one. ``progress`` is told what is going on
+    and how far it has come, from 0 to 1.
+    """
+
+    def __init__(
+        self, model_dir: Path, config: EngineConfig, *, path: str = "auto", progress: Progress | None = None
+    ) -> None:
+        import torch
+
+        from engine.model.decoder import Decoder
+        from engine.model.weights import load_weights
+
+        if config.dtype not in _DTYPES:
+            raise RunnerError(f"the dtype {config.dtype!r} is not one of {', '.join(_DTYPES)}")
+        if config.device not in ("cpu", "cuda"):
+            raise RunnerError(f"the device {config.device!r} is not one of cpu, cuda")
+        if config.device == "cuda" and not torch.cuda.is_available():
+            raise RunnerError("the device cuda was asked for, but this machine has no usable NVIDIA GPU; use cpu")
+        self.num_threads = config.num_threads if config.num_threads > 0 else default_num_threads(watched=False)
+        self._thread = 0
+        self._claim_thread()
+        self.model_config = ModelConfig.load(model_dir)
+        self.max_model_len = min(self.model_config.max_position, config.scheduler.max_model_len)
+        self.eos_token_ids: set[int] = set(self.model_config.eos_token_ids)
+        dtype = getattr(torch, config.dtype)
+        weights = load_weights(model_dir, self.model_config, dtype, config.device, progress)
+        self.decoder = Decoder(self.model_config, weights, self.max_model_len)
+        self.model_info = self._describe(model_dir, config.dtype, dtype.itemsize)
+        self._forward_path = self._choose_path(path, config, progress)
+        self.phase_ns: dict[str, int] = {"prepare": 0, "forward": 0, "sample": 0}
+        self._block_size = 0
+        self._buffers = _Buffers()
+        self._tables = _BlockTables()
+        self.allocate_cache(config.scheduler.num_blocks, config.scheduler.block_size)
+
+    @property
+    def forward_path(self) -> str:
+        """Which forward pass runs, and why, for people."""
+        return self._forward_path.name
+
+    def allocate_cache(self, num_blocks: int, block_size: int) -> None:
+        """Reserve the KV cache anew: ``num_blocks`` blocks, the null block among them. The old content is lost."""
+        if num_blocks < 1 or block_size < 1:
+            raise ValueError(f"a KV cache of {num_blocks} blocks of {block_size} tokens is none")
+        self._claim_thread()
+        self._forward_path.allocate(num_blocks, block_size)
+        self._block_size = block_size
+        self._tables.clear(max_blocks=-(-self.max_model_len // block_size))
+
+    def free_request(self, request_id: str) -> None:
+        """Forget a request that left; one that was never seen is fine."""
+        self._tables.free(request_id)
+
+    def execute(self, plan: StepPlan) -> list[int]:
+        """Compute one step: the new tokens of the scheduled requests that sample, in plan order."""
+        from engine.sampler import sample
+
+        self._claim_thread()
+        start = time.perf_counter_ns()
+        if not plan.scheduled:
+            self.phase_ns = {"prepare": 0, "forward": 0, "sample": 0}
+            return []
+        step = self._prepare(plan)
+        prepared = time.perf_counter_ns()
+        logits = self._forward_path.forward(step)
+        forwarded = time.perf_counter_ns()
+        sampled = [entry.request for entry in plan.scheduled if entry.samples]
+        tokens = sample(logits, [r.params for r in sampled], [r.num_tokens for r in sampled])
+        self.phase_ns = {
+            "prepare": prepared - start,
+            "forward": forwarded - prepared,
+            "sample": time.perf_counter_ns() - forwarded,
+        }
+        return tokens
+
+    def _prepare(self, plan: StepPlan) -> StepInput:
+        buffers, tables = self._buffers, self._tables
+        total = plan.num_tokens
+        buffers.reserve(total, len(plan.scheduled))
+        token_ids, positions = buffers.token_ids, buffers.positions
+        at = 0
+        samples = 0
+        most_blocks = 0
+        buffers.query_starts[0] = 0
+        for r, entry in enumerate(plan.scheduled):
+            request, computed, n = entry.request, entry.num_computed_tokens, entry.num_tokens
+            end = computed + n
+            if n == 1:
+                token_ids[at] = request.token_ids[computed]
+                positions[at] = computed
+            else:
+                token_ids[at : at + n] = request.token_ids[computed:end]
+                positions[at : at + n] = np.arange(computed, end)
+            at += n
+            buffers.query_starts[r + 1] = at
+            buffers.context_lens[r] = end
+            blocks = -(-end // self._block_size)
+            buffers.table_rows[r] = tables.update(request.request_id, request.block_ids, bool(entry.admission))
+            most_blocks = max(most_blocks, blocks)
+            if entry.samples:
+                buffers.sample_rows[samples] = at - 1
+                samples += 1
+        requests = len(plan.scheduled)
+        return StepInput(
+            token_ids=token_ids[:total],
+            positions=positions[:total],
+            query_starts=buffers.query_starts[: requests + 1],
+            context_lens=buffers.context_lens[:requests],
+            block_tables=tables.rows[buffers.table_rows[:requests], :most_blocks],
+            sample_rows=buffers.sample_rows[:samples],
+        )
+
+    def _claim_thread(self) -> None:
+        """Torch keeps the number of threads, and whether gradients are recorded, for each thread by itself."""
+        import torch
+
+        current = threading.get_ident()
+        if current != self._thread:
+            torch.set_num_threads(self.num_threads)
+            torch.set_grad_enabled(False)
+            self._thread = current
+
+    def _choose_path(self, path: str, config: EngineConfig, progress: Progress | None) -> ForwardPath:
+        from engine.attention import make_backend
+
+        if path not in ("auto", "torch"):
+            raise RunnerError(f"the forward path {path!r} is not one of auto, torch")
+        backend = make_backend(self.model_config, self.decoder.dtype, config.device)
+        return TorchPath(self.decoder, backend, config.device, f"torch ({config.device})")
+
+    def _describe(self, model_dir: Path, dtype: str, itemsize: int) -> ModelInfo:
+        shape = self.model_config
+        return ModelInfo(
+            name=model_dir.name,
+            source=str(model_dir),
+            architecture=shape.architecture,
+            num_parameters=shape.num_parameters,
+            num_layers=shape.num_layers,
+            num_heads=shape.num_heads,
+            num_kv_heads=shape.num_kv_heads,
+            head_size=shape.head_size,
+            vocab_size=shape.vocab_size,
+            dtype=dtype,
+            bytes_per_token=shape.bytes_per_token(itemsize),
+        )
+
+
+class TorchPath:
+    """The plain decoder with an attention backend: works everywhere, crosses the interpreter lock often."""
+
+    def __init__(self, decoder: Decoder, attention: AttentionBackend, device: str, name: str) -> None:
+        self.name = name
+        self._decoder = decoder
+        self._attention = attention
+        self._device = device
+        self._block_size = 0
+
+    def allocate(self, num_blocks: int, block_size: int) -> None:
+        self._attention.allocate(num_blocks, block_size)
+        self._block_size = block_size
+
+    def forward(self, step: StepInput) -> torch.Tensor:
+        import torch
+
+        from engine.attention import Batch
+
+        requests = np.repeat(np.arange(len(step.context_lens)), np.diff(step.query_starts))
+        blocks = step.block_tables[requests, step.positions // self._block_size].astype(np.int64)
+        slots = blocks * self._block_size + step.positions % self._block_size
+
+        def tensor(array: np.ndarray) -> torch.Tensor:
+            return torch.from_numpy(array.astype(np.int64)).to(self._device)
+
+        batch = Batch(
+            token_ids=tensor(step.token_ids),
+            positions=tensor(step.positions),
+            slots=tensor(slots),
+            query_starts=step.query_starts.tolist(),
+            context_lens=step.context_lens.tolist(),
+            block_tables=tensor(step.block_tables),
+            sample_rows=tensor(step.sample_rows),
+        )
+        with torch.inference_mode():
+            return self._decoder.forward(batch, self._attention)
+
+
+class _Buffers:
+    """Arrays that every step reuses; they grow to the largest step seen."""
+
+    def __init__(self) -> None:
+        self._tokens = self._requests = 0
+        self.reserve(512, 64)
+
+    def reserve(self, tokens: int, requests: int) -> None:
+        if tokens > self._tokens:
+            self._tokens = max(tokens, 2 * self._tokens)
+            self.token_ids = np.zeros(self._tokens, dtype=np.int64)
+            self.positions = np.zeros(self._tokens, dtype=np.int64)
+        if requests > self._requests:
+            self._requests = max(requests, 2 * self._requests)
+            self.query_starts = np.zeros(self._requests + 1, dtype=np.int64)
+            self.context_lens = np.zeros(self._requests, dtype=np.int64)
+            self.table_rows = np.zeros(self._requests, dtype=np.int64)
+            self.sample_rows = np.zeros(self._requests, dtype=np.int64)
+
+
+class _BlockTables:
+    """The block tables of the requests in the cache, one row each, to which a step only adds what is new.
+
+    While a request runs its table only grows; at its admission the whole row is written anew.
+    """
+
+    def __init__(self) -> None:
+        self.rows = np.zeros((16, 1), dtype=np.int32)
+        self._row_of: dict[str, int] = {}
+        self._length: list[int] = []
+        self._free: list[int] = []
+
+    def clear(self, max_blocks: int) -> None:
+        count = self.rows.shape[0]
+        self.rows = np.zeros((count, max_blocks), dtype=np.int32)
+        self._row_of = {}
+        self._length = [0] * count
+        self._free = list(range(count - 1, -1, -1))
+
+    def update(self, request_id: str, block_ids: list[int], admitted: bool) -> int:
+        """Bring the request's row up to date and say which it is."""
+        row = self._row_of.get(request_id)
+        if row is None:
+            row = self._row_of[request_id] = self._take()
+            admitted = True
+        known = 0 if admitted else self._length[row]
+        count = len(block_ids)
+        if count > known:
+            self.rows[row, known:count] = block_ids[known:] if known else block_ids
+        self._length[row] = count
+        return row
+
+    def free(self, request_id: str) -> None:
+        row = self._row_of.pop(request_id, None)
+        if row is not None:
+            self._free.append(row)
+
+    def _take(self) -> int:
+        if not self._free:
+            count = self.rows.shape[0]
+            self.rows = np.concatenate((self.rows, np.zeros_like(self.rows)))
+            self._length.extend([0] * count)
+            self._free = list(range(2 * count - 1, count - 1, -1))
+        return self._free.pop()
+
+
+def default_num_threads(watched: bool) -> int:
+    """Threads for the forward pass: one a physical core; a watched engine leaves the window one."""
+    import psutil
+
+    cores = psutil.cpu_count(logical=False) or psutil.cpu_count() or 1
+    return max(1, cores - 1 if watched else cores)
+
+
+__all__ = ["ForwardPath", "Runner", "RunnerError", "StepInput", "UnsupportedModel", "default_num_threads"]

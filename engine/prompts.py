@@ -1,0 +1,193 @@
+"""Prompts of real text at any length, and the chat template around them.
+
+Everything that ships in ``assets/prompts`` is cut into sentences and tokenised once. A prompt of, say, 137 tokens is
+then composed of whole sentences, the last one cut at a token: drawing one takes microseconds, not a tokeniser's run.
+Byte-level and sentence-piece tokenisers alike never merge across a space that starts a word, so sentences joined
+token by token are what the tokeniser itself would have made of the joined text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from engine.scenario import PROMPT_FOLDER, ScenarioError
+
+_SENTENCE_END = re.compile(r"(?<=[.!?:;])(?= )|(?<=[。！？；])(?=.)")
+
+
+class ChatTokenizer(Protocol):
+    """What is needed of a tokeniser; :class:`engine.model.tokenizer.Tokenizer` has it."""
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]: ...
+
+    def decode(self, ids: Sequence[int]) -> str: ...
+
+    def chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class TokenText:
+    """A text and its tokens."""
+
+    text: str
+    ids: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __add__(self, other: TokenText) -> TokenText:
+        return TokenText(self.text + other.text, self.ids + other.ids)
+
+
+def encode(tokenizer: ChatTokenizer, text: str) -> TokenText:
+    """A piece of a prompt: no beginning-of-text token."""
+    return TokenText(text, tuple(tokenizer.encode(text, add_special_tokens=False)))
+
+
+class Passage:
+    """A text as a ring of sentences, from which a piece of any number of tokens can be taken.
+
+    Every sentence is kept twice: as it starts a piece, and as it follows another one (with the space or line break
+    that stands between them).
+    """
+
+    def __init__(self, text: str, tokenizer: ChatTokenizer) -> None:
+        self._tokenizer = tokenizer
+        pieces = _split(text)
+        self._following = [encode(tokenizer, lead + body) for lead, body in pieces]
+        self._starting = [encode(tokenizer, body) for _, body in pieces]
+        # Going round starts again with the first sentence: as a new paragraph, not glued to the last one.
+        self._following[0] = encode(tokenizer, "\n\n" + pieces[0][1])
+        self.paragraphs = [i for i, (lead, _) in enumerate(pieces) if lead in ("", "\n\n")] or [0]
+
+    def __len__(self) -> int:
+        return len(self._starting)
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(len(s) for s in self._following)
+
+    def take(self, num_tokens: int, start: int = 0) -> TokenText:
+        """``num_tokens`` tokens from sentence ``start`` on, going round. It may end up to three tokens short where a
+        cut would leave half a character."""
+        if num_tokens <= 0:
+            return TokenText("", ())
+        i = start % len(self)
+        sentence = self._starting[i]
+        text: list[str] = []
+        ids: list[int] = []
+        while len(ids) + len(sentence) <= num_tokens:
+            text.append(sentence.text)
+            ids.extend(sentence.ids)
+            i = (i + 1) % len(self)
+            sentence = self._following[i]
+        rest = cut(sentence, num_tokens - len(ids), self._tokenizer)
+        return TokenText("".join([*text, rest.text]), (*ids, *rest.ids))
+
+
+def cut(piece: TokenText, num_tokens: int, tokenizer: ChatTokenizer) -> TokenText:
+    """The first ``num_tokens`` tokens of a piece, fewer where that would end within a character."""
+    if num_tokens >= len(piece):
+        return piece
+    for n in range(num_tokens, 0, -1):
+        ids = piece.ids[:n]
+        text = tokenizer.decode(ids)
+        if not text.endswith("\ufffd"):
+            lead = piece.text[: len(piece.text) - len(piece.text.lstrip())]  # some tokenisers drop it in decoding
+            return TokenText(lead + text.lstrip(), ids)
+    return TokenText("", ())
+
+
+def _split(text: str) -> list[tuple[str, str]]:
+    """(what stands before it, sentence) for every sentence of a text whose paragraphs are apart by blank lines."""
+    pieces: list[tuple[str, str]] = []
+    for paragraph in re.split(r"\n\s*\n", text.strip()):
+        for line_number, line in enumerate(paragraph.strip().split("\n")):
+            for place, sentence in enumerate(_SENTENCE_END.split(line.strip())):
+                space = " " if sentence.startswith(" ") else ""
+                lead = space if place else ("\n" if line_number else ("\n\n" if pieces else ""))
+                if body := sentence.strip():
+                    pieces.append((lead, body))
+    return pieces
+
+
+@dataclass(frozen=True, slots=True)
+class ChatFrame:
+    """The tokens that the model's chat template puts around a system prompt and a user's message."""
+
+    before_system: tuple[int, ...]
+    between: tuple[int, ...]
+    before_user: tuple[int, ...]  # when there is no system prompt of ours
+    after_user: tuple[int, ...]
+
+    @classmethod
+    def of(cls, tokenizer: ChatTokenizer) -> ChatFrame:
+        """Found by comparing conversations that differ in one place only."""
+        plain = tokenizer.chat([{"role": "user", "content": "Kilo"}])
+        other = tokenizer.chat([{"role": "user", "content": "Yankee"}])
+        before_user, after_user = _common_start(plain, other), _common_end(plain, other)
+        try:
+            a, b, c = (tokenizer.chat([{"role": "system", "content": s}, {"role": "user", "content": u}])
+                       for s, u in (("Alpha", "Kilo"), ("Zulu", "Kilo"), ("Alpha", "Yankee")))
+        except Exception:  # a template that refuses system messages (its own way to say so): put it before the user's
+            return cls(before_user, encode(tokenizer, "\n\n").ids, before_user, after_user)
+        before_system = _common_start(a, b)
+        shared_end = _common_end(a, b)  # between, "Kilo", after
+        from_c = c[len(a) - len(shared_end):]  # between, "Yankee", after
+        return cls(before_system, _common_start(list(shared_end), from_c), before_user, after_user)
+
+
+def _common_start(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...]:
+    n = 0
+    while n < min(len(a), len(b)) and a[n] == b[n]:
+        n += 1
+    return tuple(a[:n])
+
+
+def _common_end(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...]:
+    return tuple(reversed(_common_start(list(reversed(a)), list(reversed(b)))))
+
+
+class PromptBook:
+    """The shipped prompts, read and tokenised when first asked for."""
+
+    def __init__(self, tokenizer: ChatTokenizer, folder: Path = PROMPT_FOLDER) -> None:
+        self.tokenizer = tokenizer
+        self.frame = ChatFrame.of(tokenizer)
+        self._folder = folder
+        self._lines: dict[tuple[str, ...], list[TokenText]] = {}
+        self._passages: dict[tuple[str, ...], Passage] = {}
+        self._systems: dict[str, TokenText] = {}
+
+    def encode(self, text: str) -> TokenText:
+        return encode(self.tokenizer, text)
+
+    def lines(self, *paths: str) -> list[TokenText]:
+        """The lines of text files (paths under the prompt folder, without .txt), one prompt each."""
+        if paths not in self._lines:
+            self._lines[paths] = [self.encode(line.strip()) for path in paths
+                                  for line in self._read(path).splitlines() if line.strip()]
+        return self._lines[paths]
+
+    def passage(self, *paths: str) -> Passage:
+        """Text files joined into one ring of sentences."""
+        if paths not in self._passages:
+            self._passages[paths] = Passage("\n\n".join(self._read(path) for path in paths), self.tokenizer)
+        return self._passages[paths]
+
+    def system(self, name: str) -> TokenText:
+        """A common system prompt."""
+        if name not in self._systems:
+            self._systems[name] = self.encode(self._read(f"system/{name}").strip())
+        return self._systems[name]
+
+    def _read(self, path: str) -> str:
+        file = self._folder / f"{path}.txt"
+        try:
+            return file.read_text(encoding="utf-8")
+        except OSError as error:
+            raise ScenarioError(f"{file}: cannot be read: {error.strerror or error}") from error

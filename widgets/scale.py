@@ -102,4 +102,4 @@ class Scale:
             grain = self._grain_at(value)
             value = round(value / grain) * grain
         value = min(self._high, max(self._low, value))
-        return int(round(value)) if self.is_int else round(value, 6)
+        return round(value) if self.is_int else round(value, 6)

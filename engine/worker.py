@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.clock import RunClock
 from engine.config import SCHEDULER_KNOBS, EngineConfig, SchedulerConfig
-from engine.request import SamplingParams
+from engine.request import Request, SamplingParams
 from engine.trace.events import SCHEMA_VERSION, MachineInfo, RunInfo, StepEvents
 from engine.trace.knobs import KNOBS, KnobError, KnobValue, knob
 from engine.version import VERSION
@@ -145,6 +145,7 @@ class EngineThread(threading.Thread):
         self._engine: Engine
         self._tokenizer: Tokenizer
         self._workload: Workload | None = None
+        self._in_flight: dict[str, tuple[int, Request | None]] = {}  # the workload's requests; None: was refused
 
     # ---- commands ------------------------------------------------------------------------------------------------
 
@@ -278,12 +279,12 @@ class EngineThread(threading.Thread):
                 self.status = "running"
 
     def _publish(self, events: StepEvents) -> None:
-        if self._workload is not None:
-            for finish in (*events.finished, *events.aborted):
-                self._workload.on_finished(finish.request_id, events.end_ns)
-            for refused in events.refused:
-                self._workload.on_finished(refused.request_id, events.end_ns)
         self.hub.publish(events)
+        for ended in (*events.finished, *events.aborted, *events.refused):
+            if self._workload is not None and ended.request_id in self._in_flight:
+                index, request = self._in_flight.pop(ended.request_id)
+                answer = request.token_ids[request.num_prompt_tokens:] if request is not None else ()
+                self._workload.on_finished(index, events.end_ns, answer)
 
     def _run_commands(self, wait_s: float) -> bool:
         """Run every command that is queued, after waiting up to ``wait_s`` for the first; True if there was one."""
@@ -332,7 +333,7 @@ class EngineThread(threading.Thread):
             request_id = self._engine.add_request(
                 new.prompt_token_ids, new.params, prompt_text=new.prompt_text, priority=new.priority, salt=new.salt,
                 source=new.source, arrival_ns=new.arrival_ns)
-            self._workload.on_admitted(new, request_id)
+            self._in_flight[request_id] = (new.index, self._engine.scheduler.requests.get(request_id))
 
     # ---- what commands do ----------------------------------------------------------------------------------------
 
@@ -348,7 +349,7 @@ class EngineThread(threading.Thread):
             self.notices.append(str(refusal))
             return
         if self._workload is not None and name not in SCHEDULER_KNOBS:
-            self._workload.set_knob(name, value)
+            self._workload.set_knob(name, value, self.clock.now_ns())
 
     def _set_paused(self, paused: bool) -> None:
         self._paused = paused

@@ -217,8 +217,12 @@ class EngineState:
             self._arrive(arrived)
         self.counters.refused += len(events.refused)
 
+        # Requests that finish give their blocks up last; until then the step's own figures refer to those blocks.
         preempted = {p.request_id for p in events.preempted}
-        for event in events.pool:
+        finishing = {f.request_id for f in events.finished}
+        before_end = next((i for i, e in enumerate(events.pool) if isinstance(e, Freed) and e.request_id in finishing),
+                          len(events.pool))
+        for event in events.pool[:before_end]:
             self._apply_pool(event, preempted)
 
         for finish in events.aborted:
@@ -236,6 +240,8 @@ class EngineState:
             if request.first_token_ns < 0:
                 request.first_token_ns = events.end_ns
         self.counters.output_tokens += len(events.sampled)
+        for event in events.pool[before_end:]:
+            self._apply_pool(event, preempted)
         for finish in events.finished:
             self._finish(finish, events)
         self.counters.steps += 1

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.clock import RunClock
 from engine.config import SCHEDULER_KNOBS, EngineConfig, SchedulerConfig
-from engine.request import Request, SamplingParams
+from engine.request import SamplingParams
 from engine.trace.events import SCHEMA_VERSION, MachineInfo, RunInfo, StepEvents
 from engine.trace.knobs import KNOBS, KnobError, KnobValue, knob
 from engine.version import VERSION
@@ -145,7 +145,6 @@ class EngineThread(threading.Thread):
         self._engine: Engine
         self._tokenizer: Tokenizer
         self._workload: Workload | None = None
-        self._in_flight: dict[str, tuple[int, Request | None]] = {}  # the workload's requests; None: was refused
 
     # ---- commands ------------------------------------------------------------------------------------------------
 
@@ -154,10 +153,10 @@ class EngineThread(threading.Thread):
         self._commands.put(lambda: self._submit(text, params))
 
     def abort(self, request_id: str) -> None:
-        self._commands.put(lambda: self._engine.abort(request_id) and None)
+        self._commands.put(lambda: self._abort(request_id))
 
     def set_knob(self, name: str, value: KnobValue) -> None:
-        """Turn a knob at the next step. Raises :class:`KnobError` at once for an unknown name or a value out of range."""
+        """Turn a knob at the next step. Raises :class:`KnobError` at once for a bad name or a value out of range."""
         value = knob(name).check(value)
         self._commands.put(lambda: self._set_knob(name, value))
 
@@ -279,12 +278,9 @@ class EngineThread(threading.Thread):
                 self.status = "running"
 
     def _publish(self, events: StepEvents) -> None:
+        if self._workload is not None:
+            self._workload.observe(events)
         self.hub.publish(events)
-        for ended in (*events.finished, *events.aborted, *events.refused):
-            if self._workload is not None and ended.request_id in self._in_flight:
-                index, request = self._in_flight.pop(ended.request_id)
-                answer = request.token_ids[request.num_prompt_tokens:] if request is not None else ()
-                self._workload.on_finished(index, events.end_ns, answer)
 
     def _run_commands(self, wait_s: float) -> bool:
         """Run every command that is queued, after waiting up to ``wait_s`` for the first; True if there was one."""
@@ -333,7 +329,7 @@ class EngineThread(threading.Thread):
             request_id = self._engine.add_request(
                 new.prompt_token_ids, new.params, prompt_text=new.prompt_text, priority=new.priority, salt=new.salt,
                 source=new.source, arrival_ns=new.arrival_ns)
-            self._in_flight[request_id] = (new.index, self._engine.scheduler.requests.get(request_id))
+            self._workload.on_admitted(new, request_id)
 
     # ---- what commands do ----------------------------------------------------------------------------------------
 
@@ -341,6 +337,9 @@ class EngineThread(threading.Thread):
         given = {"temperature": float(self._engine.knobs["temperature"]), "max_tokens": 128, **params}
         token_ids = self._tokenizer.chat([{"role": "user", "content": text}])
         self._engine.add_request(token_ids, SamplingParams(**given), prompt_text=text, source="user")
+
+    def _abort(self, request_id: str) -> None:
+        self._engine.abort(request_id)
 
     def _set_knob(self, name: str, value: KnobValue) -> None:
         try:

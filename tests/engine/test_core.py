@@ -177,7 +177,7 @@ def test_generate_streams_the_text_and_refuses_clearly(tokenizer) -> None:
 
 
 def test_a_request_goes_through_the_whole_life_on_the_picture(tokenizer) -> None:
-    engine = make_engine(tokenizer, max_num_batched_tokens=32, num_blocks=20)
+    engine = make_engine(tokenizer, max_num_batched_tokens=32, num_blocks=17)
     state = EngineState(info_of(engine))
     for prompt in ([5] * 100, [6] * 100, [7] * 100):
         engine.add_request(prompt, SamplingParams(max_tokens=40, ignore_eos=True))

@@ -26,12 +26,11 @@ def next_token(token_ids: list[int]) -> int:
 class TokenRunner:
     """Stands where :class:`engine.runner.Runner` does, without a model."""
 
-    model_info = ModelInfo("tokens", bytes_per_token=8)
-    eos_token_ids = {EOS}
-    max_model_len = 4096
-    num_threads = 1
-
     def __init__(self) -> None:
+        self.model_info = ModelInfo("tokens", bytes_per_token=8)
+        self.eos_token_ids = {EOS}
+        self.max_model_len = 4096
+        self.num_threads = 1
         self.phase_ns = {"prepare": 0, "forward": 0, "sample": 0}
         self.freed: list[str] = []
 

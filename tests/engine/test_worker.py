@@ -1,0 +1,219 @@
+"""The engine's thread: commands act between steps, nothing is lost, and it always ends."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.clock import RunClock
+from engine.config import SchedulerConfig
+from engine.core import Engine
+from engine.plan import StepPlan
+from engine.trace.events import MachineInfo, RunInfo, StepEvents
+from engine.trace.knobs import KNOBS, KnobError
+from engine.worker import EngineThread, RunSpec, Subscription
+from tests.engine.tiny_tokenizer import make_tokenizer
+from tests.engine.token_runner import TokenRunner
+
+
+class SlowTokenRunner(TokenRunner):
+    """Takes ``delay_s`` a step, like a model does."""
+
+    delay_s = 0.001
+    fail_at: int | None = None
+
+    def execute(self, plan: StepPlan) -> list[int]:
+        time.sleep(self.delay_s)
+        if self.fail_at is not None:
+            self.fail_at -= 1
+            if self.fail_at < 0:
+                raise RuntimeError("the forward pass broke")
+        return super().execute(plan)
+
+
+class TokenThread(EngineThread):
+    """An engine thread that serves without a model; everything but loading is the real thing."""
+
+    runner: SlowTokenRunner
+    folder: Path
+
+    def _load(self) -> bool:
+        self.clock = RunClock()
+        self._tokenizer = make_tokenizer(self.folder)
+        knobs = self.spec.all_knobs(None)
+        config = SchedulerConfig().with_knobs({k: v for k, v in knobs.items() if hasattr(SchedulerConfig, k)})
+        self._engine = Engine(self.runner, self._tokenizer, config, knobs, self.clock)
+        self.info = RunInfo(1, "test", "", 0, self.runner.model_info, MachineInfo(), "", 0, 2048, knobs)
+        self.status = "running"
+        self.loaded.set()
+        return True
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., tuple[EngineThread, Subscription]]]:
+    started: list[EngineThread] = []
+
+    def _start(**spec: Any) -> tuple[EngineThread, Subscription]:
+        thread = TokenThread(RunSpec(**spec))
+        thread.runner = SlowTokenRunner()
+        thread.folder = tmp_path
+        subscription = thread.hub.subscribe()
+        started.append(thread)
+        thread.start()
+        assert thread.loaded.wait(5)
+        return thread, subscription
+
+    yield _start
+    for thread in started:
+        assert thread.stop(5), "the engine thread did not end"
+    assert not [t for t in threading.enumerate() if t.name == "engine"]
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 5.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.002)
+
+
+def collect(subscription: Subscription, steps: list[StepEvents], until: Callable[[StepEvents], bool]) -> None:
+    def found() -> bool:
+        new = subscription.drain()
+        steps.extend(new)
+        return any(until(s) for s in new)
+    wait_for(found)
+
+
+def test_a_prompt_goes_in_and_its_text_comes_out(start) -> None:
+    thread, subscription = start()
+    thread.submit("Hello", max_tokens=12, ignore_eos=True)
+    steps: list[StepEvents] = []
+    collect(subscription, steps, lambda s: bool(s.finished))
+    assert [s.step for s in steps] == list(range(len(steps)))
+    assert sum(len(s.sampled) for s in steps) == 12
+    assert steps[0].arrived[0].prompt_text == "Hello"
+    assert steps[0].arrived[0].source == "user"
+    wait_for(lambda: thread.status == "idle")
+
+
+def test_pause_step_and_resume(start) -> None:
+    thread, subscription = start()
+    thread.pause()
+    wait_for(lambda: thread.status == "paused")
+    thread.submit("x", max_tokens=1000, ignore_eos=True)
+    steps: list[StepEvents] = []
+    collect(subscription, steps, lambda s: bool(s.arrived))  # seen at once, though nothing runs
+    assert not any(s.scheduled for s in steps)
+    held = thread.clock.now_ns()
+    thread.single_step(3)
+    wait_for(lambda: len(subscription) == 3)
+    time.sleep(0.05)
+    steps = subscription.drain()
+    assert len(steps) == 3
+    assert all(s.scheduled for s in steps)
+    assert thread.clock.now_ns() - held < 40_000_000, "the clock ran on while paused"
+    thread.resume()
+    wait_for(lambda: len(subscription) > 10)
+    assert thread.status == "running"
+
+
+def test_slow_motion_limits_the_steps_and_stops_the_clock_between_them(start) -> None:
+    thread, subscription = start()
+    thread.set_slow_motion(20)
+    thread.submit("x", max_tokens=1000, ignore_eos=True)
+    wait_for(lambda: len(subscription) > 0)
+    begin, before, clock = time.monotonic(), len(subscription), thread.clock.now_ns()
+    wait_for(lambda: len(subscription) >= before + 8)
+    assert time.monotonic() - begin > 0.3
+    assert thread.clock.now_ns() - clock < 150_000_000
+    thread.set_slow_motion(None)
+    wait_for(lambda: len(subscription) > 100)
+
+
+def test_a_knob_acts_and_a_bad_one_is_refused_at_once(start) -> None:
+    thread, subscription = start()
+    with pytest.raises(KnobError):
+        thread.set_knob("max_num_seqs", 0)
+    with pytest.raises(KnobError):
+        thread.set_knob("no_such_knob", 1)
+    thread.set_knob("max_num_seqs", 3)
+    steps: list[StepEvents] = []
+    collect(subscription, steps, lambda s: bool(s.knobs))
+    assert steps[-1].knobs[0].new == 3
+    thread.runner.model_info.bytes_per_token = 2**40
+    thread.set_knob("num_blocks", 60000)
+    wait_for(lambda: bool(thread.notices))
+    assert "GiB" in thread.notices.popleft()
+    assert thread.is_alive()
+
+
+def test_a_failure_is_told_and_ends_the_thread(start) -> None:
+    thread, subscription = start()
+    thread.runner.fail_at = 4
+    thread.submit("x", max_tokens=100, ignore_eos=True)
+    wait_for(lambda: thread.status == "failed")
+    assert thread.error == "the forward pass broke"
+    assert len(subscription) >= 4
+
+
+def test_stopping_in_mid_step_loses_nothing(start) -> None:
+    thread, subscription = start()
+    thread.runner.delay_s = 0.05
+    thread.submit("x", max_tokens=1000, ignore_eos=True)
+    wait_for(lambda: len(subscription) > 2)
+    begin = time.monotonic()
+    assert thread.stop(5)
+    assert time.monotonic() - begin < 1
+    steps = subscription.drain()
+    assert [s.step for s in steps] == list(range(len(steps)))
+    assert thread.status == "stopped"
+
+
+def test_every_listener_gets_every_step(start) -> None:
+    thread, first = start()
+    second = thread.hub.subscribe()
+    seen: list[int] = []
+    thread.hub.add_sink(lambda s: seen.append(s.step))
+    thread.submit("x", max_tokens=50, ignore_eos=True)
+    wait_for(lambda: thread.status == "idle" and len(first) >= 50)
+    assert [s.step for s in first.drain()] == [s.step for s in second.drain()] == seen
+
+
+def test_commands_from_many_threads(start) -> None:
+    thread, subscription = start()
+    threads = [threading.Thread(target=lambda: [thread.submit("y", max_tokens=3, ignore_eos=True) for _ in range(20)])
+               for _ in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    finished = 0
+
+    def all_done() -> bool:
+        nonlocal finished
+        finished += sum(len(s.finished) for s in subscription.drain())
+        return finished == 80
+    wait_for(all_done)
+
+
+def test_knob_presets_are_checked() -> None:
+    assert RunSpec().all_knobs(None) == {k.name: k.default for k in KNOBS.values()}
+    with pytest.raises(KnobError):
+        RunSpec(knobs={"watermark": 2.0}).all_knobs(None)
+
+
+def test_a_watched_engine_leaves_the_window_a_core() -> None:
+    assert RunSpec(watched=False).choose_threads() >= RunSpec(watched=True).choose_threads() >= 1
+    assert RunSpec(num_threads=7).choose_threads() == 7
+
+
+def test_importing_the_worker_imports_no_torch() -> None:
+    import subprocess
+    code = "import sys, engine.worker; sys.exit(any(m in sys.modules for m in ('torch', 'transformers', 'PySide6')))"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

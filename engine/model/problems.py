@@ -18,6 +18,7 @@ TEXTS: Mapping[str, str] = {
     "into {folder}, or name a model that is on this computer with --model.",
     "no_network_hub": "{name} is not on this computer and could not be downloaded: is there a network, and is the "
     'name right? "cutaway models" lists the models that are here.',
+    "hub_refused": "{name} could not be downloaded from the Hugging Face hub: {reason}.",
     "disk_full": "There is not enough room on the disk: about {needed_mb} MB are needed in {folder}, {free_mb} MB "
     "are free. Free some room, or set CUTAWAY_CACHE to a folder on another disk.",
     "not_writable": "The folder {folder} cannot be written to ({reason}). Set CUTAWAY_CACHE to a folder that can.",
@@ -36,6 +37,7 @@ TEXTS: Mapping[str, str] = {
     "damaged_folder": "{folder} is damaged: {what}.",
     "not_gguf": "{name} is no GGUF file: it does not begin with GGUF.",
     "split_gguf": "{name} is one part of a split GGUF file. Merge the parts first (llama-gguf-split --merge).",
+    "unsupported": "{reason}",
     "bad_chat_template": "The chat template of {folder} does not work: {reason}",
 }
 

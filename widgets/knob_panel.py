@@ -282,7 +282,7 @@ class KnobPanel(Panel):
             return
         values = self.values()
         count = sum(values[name] != knob.default for name, knob in self._knobs.items())
-        self.set_note(self.tr("%n changed", "", count) if count else "")
+        self.set_note(self.tr("{count} changed").format(count=count) if count else "")
 
     def _show_prompt_state(self) -> None:
         reason = self._prompt_reason or ("" if self._live else self.tr("A recording takes no prompts."))

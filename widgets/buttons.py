@@ -1,0 +1,234 @@
+"""Buttons and labels of the transport bar and the status strip, painted in the theme in force."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from PySide6.QtCore import QPointF, QRectF, QSize, Qt, Signal
+from PySide6.QtGui import QColor, QFocusEvent, QFont, QPainter, QPaintEvent, QPen, QPolygonF
+from PySide6.QtWidgets import QAbstractButton, QMenu, QSizePolicy, QWidget
+
+from widgets.controls import paint_arrow
+from widgets.painting import draw_focus_ring, draw_text, elide, text_width
+from widgets.styles import menu_style
+from widgets.theme import font, theme, themes
+
+Icon = Literal["first", "back", "play", "pause", "forward", "last", "record", "stop"]
+
+
+def paint_icon(painter: QPainter, icon: Icon, centre: QPointF, colour: QColor) -> None:
+    """A 12-pixel icon around ``centre``."""
+    x, y = centre.x(), centre.y()
+    painter.setPen(Qt.PenStyle.NoPen)
+    painter.setBrush(colour)
+
+    def triangle(left: float, right: float) -> None:
+        """Points from ``left`` (the base) to ``right`` (the tip), either way round."""
+        painter.drawPolygon(QPolygonF([QPointF(x + left, y - 5), QPointF(x + right, y), QPointF(x + left, y + 5)]))
+
+    if icon == "first":
+        painter.drawRect(QRectF(x - 6, y - 5, 2, 10))
+        triangle(5, -4)
+    elif icon == "last":
+        painter.drawRect(QRectF(x + 4, y - 5, 2, 10))
+        triangle(-5, 4)
+    elif icon == "back":
+        triangle(4, -5)
+    elif icon == "forward":
+        triangle(-4, 5)
+    elif icon == "play":
+        painter.drawPolygon(QPolygonF([QPointF(x - 4, y - 6), QPointF(x + 6, y), QPointF(x - 4, y + 6)]))
+    elif icon == "pause":
+        painter.drawRect(QRectF(x - 5, y - 5, 3.5, 10))
+        painter.drawRect(QRectF(x + 1.5, y - 5, 3.5, 10))
+    elif icon == "record":
+        painter.drawEllipse(centre, 5, 5)
+    else:
+        painter.drawRoundedRect(QRectF(x - 4.5, y - 4.5, 9, 9), 1, 1)
+
+
+class Button(QAbstractButton):
+    """What the buttons share: hover, press, focus ring for the keyboard, repainting with the theme."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._ring = False
+        self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
+        self.setAttribute(Qt.WidgetAttribute.WA_Hover)
+        # Space belongs to play and pause everywhere: a click on a button must not make it answer Space as well.
+        self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        themes.changed.connect(self.update)
+
+    def focusInEvent(self, event: QFocusEvent) -> None:
+        self._ring = event.reason() in (Qt.FocusReason.TabFocusReason, Qt.FocusReason.BacktabFocusReason)
+        super().focusInEvent(event)
+
+    def paint_ground(self, painter: QPainter, *, outlined: bool = True, filled: QColor | None = None) -> None:
+        t = theme()
+        area = QRectF(self.rect()).adjusted(0.5, 0.5, -0.5, -0.5)
+        ground = filled
+        if ground is None and self.isEnabled():
+            ground = t.pressed if self.isDown() else t.hover if self.underMouse() else None
+        painter.setPen(QPen(t.outline, 1) if outlined and filled is None else Qt.PenStyle.NoPen)
+        painter.setBrush(ground if ground is not None else Qt.BrushStyle.NoBrush)
+        painter.drawRoundedRect(area, 5, 5)
+        if self._ring and self.hasFocus():
+            draw_focus_ring(painter, QRectF(self.rect()), 5)
+
+
+class IconButton(Button):
+    """A square button with an icon; a ``primary`` one is filled with the accent."""
+
+    def __init__(self, icon: Icon, *, primary: bool = False, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._icon, self._primary = icon, primary
+
+    @property
+    def icon_name(self) -> Icon:
+        return self._icon
+
+    def set_icon(self, icon: Icon) -> None:
+        if icon != self._icon:
+            self._icon = icon
+            self.update()
+
+    def sizeHint(self) -> QSize:
+        return QSize(28, 30)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        t = theme()
+        filled = QColor(t.accent) if self._primary and self.isEnabled() else None
+        self.paint_ground(painter, filled=filled)
+        ink = t.bad if self._icon in ("record", "stop") else t.text
+        colour = QColor(t.on_accent if filled is not None else ink if self.isEnabled() else t.secondary)
+        if not self.isEnabled():
+            colour.setAlphaF(0.5)
+        paint_icon(painter, self._icon, QRectF(self.rect()).center(), colour)
+
+
+class TextButton(Button):
+    """A button of one or two texts: a quiet one, then a bold one; ``arrow`` promises a menu."""
+
+    def __init__(self, *, arrow: bool = False, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._quiet = self._bold = ""
+        self._arrow = arrow
+        self._colour = "text"
+
+    def set_texts(self, quiet: str, bold: str, colour: Literal["text", "warning", "bad", "accent"] = "text") -> None:
+        if (quiet, bold, colour) != (self._quiet, self._bold, self._colour):
+            self._quiet, self._bold, self._colour = quiet, bold, colour
+            self.setAccessibleName(f"{quiet} {bold}".strip())
+            self.updateGeometry()
+            self.update()
+
+    @property
+    def texts(self) -> tuple[str, str]:
+        return self._quiet, self._bold
+
+    def sizeHint(self) -> QSize:
+        quiet = text_width(self._quiet, font(12)) + (5 if self._quiet and self._bold else 0)
+        width = quiet + text_width(self._bold, font(12, bold=True)) + (14 if self._arrow else 0)
+        return QSize(round(width) + 14, 30)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        t = theme()
+        self.paint_ground(painter, outlined=False)
+        area = QRectF(self.rect()).adjusted(7, 0, -3, 0)
+        colour = getattr(t, self._colour) if self.isEnabled() else t.secondary
+        if self._quiet:
+            area.setLeft(area.left() + draw_text(painter, area, self._quiet, colour=t.secondary) + 5)
+        draw_text(painter, area, self._bold, colour=colour, text_font=font(12, bold=True))
+        if self._arrow:
+            paint_arrow(painter, QPointF(self.width() - 11, self.height() / 2 + 0.5), QColor(colour))
+
+
+class MenuButton(TextButton):
+    """A text button that opens a menu of (value, text) pairs; None in between draws a line. Carries the value."""
+
+    chosen = Signal(object)
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(arrow=True, parent=parent)
+        self.options: list[tuple[object, str] | None] = []
+        self.current: object = None
+        self.clicked.connect(self._open)
+
+    def set_options(self, options: Sequence[tuple[object, str] | None]) -> None:
+        self.options = list(options)
+
+    def build_menu(self) -> QMenu:
+        menu = QMenu(self)
+        menu.setStyleSheet(menu_style())
+        menu.setFont(font(12))
+        for option in self.options:
+            if option is None:
+                menu.addSeparator()
+                continue
+            action = menu.addAction(option[1])
+            action.setCheckable(True)
+            action.setChecked(option[0] == self.current)
+            action.triggered.connect(lambda _=False, value=option[0]: self.chosen.emit(value))
+        return menu
+
+    def _open(self) -> None:
+        menu = self.build_menu()
+        menu.exec(self.mapToGlobal(self.rect().bottomLeft()))
+        menu.deleteLater()
+
+
+class ElidedLabel(QWidget):
+    """Pieces of text in a row, each bold or quiet. Where room is short it gives way, and elides at the right."""
+
+    def __init__(self, parent: QWidget | None = None, *, align_right: bool = False, gives_way: bool = True) -> None:
+        super().__init__(parent)
+        self._pieces: list[tuple[str, bool]] = []
+        self._align_right, self._gives_way = align_right, gives_way
+        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
+        themes.changed.connect(self.update)
+
+    def set_pieces(self, pieces: Sequence[tuple[str, bool]]) -> None:
+        """``(text, bold)`` pairs."""
+        kept = [piece for piece in pieces if piece[0]]
+        if kept == self._pieces:
+            return
+        before = self.sizeHint()
+        self._pieces = kept
+        self.setAccessibleName(" ".join(text for text, _ in kept))
+        if self.sizeHint() != before:
+            self.updateGeometry()
+        self.update()
+
+    @property
+    def text(self) -> str:
+        return " ".join(text for text, _ in self._pieces)
+
+    def _font(self, bold: bool) -> QFont:
+        return font(12, bold=bold)
+
+    def sizeHint(self) -> QSize:
+        width = sum(text_width(text, self._font(bold)) + 8 for text, bold in self._pieces)
+        return QSize(max(0, round(width) - 8 + 2), 30)
+
+    def minimumSizeHint(self) -> QSize:
+        return QSize(0, 30) if self._gives_way else self.sizeHint()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        t = theme()
+        area = QRectF(self.rect())
+        if self._align_right:
+            area.setLeft(max(0.0, area.right() - self.sizeHint().width()))
+        for text, bold in self._pieces:
+            shown = elide(text, self._font(bold), area.width() + 1)
+            if not shown:
+                break
+            used = draw_text(painter, area, shown, colour=t.text if bold else t.secondary, text_font=self._font(bold))
+            area.setLeft(area.left() + used + 8)
+            if shown != text:
+                break

@@ -1,0 +1,368 @@
+"""The transport bar: where the run comes from, which step is looked at, and everything that moves it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from PySide6.QtCore import QEvent, QPointF, QRectF, QSize, Qt, Signal
+from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen, QPolygonF, QResizeEvent
+from PySide6.QtWidgets import QApplication, QHBoxLayout, QSizePolicy, QWidget
+
+from engine.trace.metrics import StepSeries
+from widgets.buttons import ElidedLabel, IconButton, MenuButton, TextButton
+from widgets.painting import draw_text, format_bytes, format_int, text_width
+from widgets.scrubber import Scrubber
+from widgets.theme import RADIUS, font, theme, themes, with_alpha
+
+Source = Literal["live", "paused", "replay", "loading", "finished", "failed", "none"]
+
+SPEEDS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0, 2.0, 4.0, 8.0, 16.0)
+STEP_RATES = (1.0, 2.0, 5.0, 10.0, 30.0)
+CONDITIONS = ("", "preemption", "hit", "chunk", "eviction", "finish", "knob")
+
+
+@dataclass(frozen=True, slots=True)
+class TransportStatus:
+    """Everything that the bar shows.
+
+    ``step`` is the viewing step, ``first_step``/``last_step`` the steps that there are (``last_step`` -1: none);
+    ``series`` brings marks and times. ``playing`` is the view's; ``following`` means attached to the live edge.
+    ``speed`` is a factor with ``pacing`` "clock" and steps a second with "steps". ``until`` is a condition's name or
+    "". ``stage`` and ``fraction`` (0 to 1, None if unknown) tell of loading; ``message`` says why a source failed.
+    ``recording`` is "off", "on", "failed" or "unavailable" (a replay).
+    """
+
+    source: Source = "none"
+    model: str = ""
+    scenario: str = ""
+    playing: bool = False
+    following: bool = False
+    step: int = -1
+    first_step: int = 0
+    last_step: int = -1
+    series: StepSeries | None = None
+    speed: float = 1.0
+    pacing: Literal["clock", "steps"] = "clock"
+    until: str = ""
+    stage: str = ""
+    fraction: float | None = None
+    message: str = ""
+    recording: Literal["off", "on", "failed", "unavailable"] = "off"
+    record_seconds: float = 0.0
+    record_bytes: int = 0
+    record_dropped: int = 0
+    record_path: str = ""
+    record_error: str = ""
+
+    @property
+    def behind(self) -> int:
+        return max(0, self.last_step - self.step)
+
+
+class SourceChip(QWidget):
+    """A pill that says where the picture comes from. The mark in it differs by shape as well as by colour."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._source: Source = "none"
+        self._fraction: float | None = None
+        self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
+        themes.changed.connect(self.update)
+
+    def show_source(self, source: Source, fraction: float | None) -> None:
+        if (source, fraction) != (self._source, self._fraction):
+            resized = source != self._source
+            self._source, self._fraction = source, fraction
+            self.setAccessibleName(self.text())
+            if resized:
+                self.updateGeometry()
+            self.update()
+
+    def text(self) -> str:
+        return {"live": self.tr("LIVE"), "paused": self.tr("PAUSED"), "replay": self.tr("REPLAY"),
+                "loading": self.tr("LOADING"), "finished": self.tr("FINISHED"), "failed": self.tr("FAILED"),
+                "none": self.tr("NO RUN")}[self._source]
+
+    def sizeHint(self) -> QSize:
+        return QSize(round(text_width(self.text(), font(11, bold=True))) + 36, 22)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        t = theme()
+        colour = QColor({"live": t.good, "paused": t.warning, "replay": t.accent, "loading": t.accent,
+                         "finished": t.secondary, "failed": t.bad, "none": t.secondary}[self._source])
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        area = QRectF(self.rect()).adjusted(0.5, 0.5, -0.5, -0.5)
+        painter.setPen(Qt.PenStyle.NoPen)
+        painter.setBrush(with_alpha(colour, 0.18))
+        painter.drawRoundedRect(area, 11, 11)
+        x, y = 15.0, area.center().y()
+        if self._source == "loading":
+            ring = QRectF(x - 5, y - 5, 10, 10)
+            painter.setBrush(Qt.BrushStyle.NoBrush)
+            painter.setPen(QPen(with_alpha(colour, 0.35), 2))
+            painter.drawEllipse(ring)
+            painter.setPen(QPen(colour, 2))
+            share = 0.25 if self._fraction is None else min(1.0, max(0.0, self._fraction))
+            painter.drawArc(ring, 90 * 16, -round(360 * 16 * share))
+        else:
+            painter.setBrush(colour)
+            if self._source == "paused":
+                painter.drawRect(QRectF(x - 4, y - 4, 3, 8))
+                painter.drawRect(QRectF(x + 1, y - 4, 3, 8))
+            elif self._source == "replay":
+                painter.drawPolygon(QPolygonF([QPointF(x - 3, y - 5), QPointF(x + 5, y), QPointF(x - 3, y + 5)]))
+            elif self._source == "live":
+                painter.drawEllipse(QPointF(x, y), 4.5, 4.5)
+            elif self._source == "failed":
+                painter.setPen(QPen(colour, 2))
+                painter.drawLine(QPointF(x - 4, y - 4), QPointF(x + 4, y + 4))
+                painter.drawLine(QPointF(x - 4, y + 4), QPointF(x + 4, y - 4))
+            else:
+                painter.drawRect(QRectF(x - 4, y - 4, 8, 8))
+        draw_text(painter, area.adjusted(25, 0, -6, 0), self.text(), colour=colour, text_font=font(11, bold=True))
+
+
+class TransportBar(QWidget):
+    """Emits what the user asks for and shows what :meth:`set_status` tells; it decides nothing itself.
+
+    Keys are the application's business; the tooltips name them.
+    """
+
+    play_toggled = Signal()
+    step_forward = Signal(int)
+    step_back = Signal(int)
+    go_first = Signal()
+    follow = Signal()
+    speed_changed = Signal(float)  # times as fast as it happened
+    step_rate_changed = Signal(float)  # every step once, so many a second
+    seek = Signal(int)
+    record_toggled = Signal()
+    run_until_changed = Signal(str)
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._status = TransportStatus()
+        self.chip = SourceChip()
+        self.title = ElidedLabel()
+        self.first = IconButton("first")
+        self.back = IconButton("back")
+        self.play = IconButton("play", primary=True)
+        self.forward = IconButton("forward")
+        self.last = IconButton("last")
+        self.speed = MenuButton()
+        self.scrubber = Scrubber()
+        self.position = ElidedLabel(align_right=True, gives_way=False)
+        self.behind = TextButton()
+        self.until = MenuButton()
+        self.record = IconButton("record")
+        self.record_text = ElidedLabel(gives_way=False)
+        self._tier = 0  # how much is left out for want of room
+
+        row = QHBoxLayout(self)
+        row.setContentsMargins(12, 6, 12, 6)
+        row.setSpacing(12)
+        row.addWidget(self.chip)
+        row.addWidget(self.title)
+        buttons = QHBoxLayout()
+        buttons.setSpacing(6)
+        for button in (self.first, self.back, self.play, self.forward, self.last, self.speed):
+            buttons.addWidget(button)
+        row.addLayout(buttons)
+        row.addWidget(self.scrubber, 1)
+        row.addWidget(self.position)
+        row.addWidget(self.behind)
+        row.addWidget(self.until)
+        row.addWidget(self.record)
+        row.addWidget(self.record_text)
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+
+        self.first.clicked.connect(self.go_first)
+        self.back.clicked.connect(lambda: self.step_back.emit(self._stride()))
+        self.play.clicked.connect(self.play_toggled)
+        self.forward.clicked.connect(lambda: self.step_forward.emit(self._stride()))
+        self.last.clicked.connect(self.follow)
+        self.behind.clicked.connect(self.follow)
+        self.speed.chosen.connect(self._choose_speed)
+        self.until.chosen.connect(self.run_until_changed.emit)
+        self.scrubber.seek.connect(self.seek)
+        self.record.clicked.connect(self.record_toggled)
+        themes.changed.connect(self.update)
+        self.retranslate()
+        self._show(self._status, everything=True)
+
+    def sizeHint(self) -> QSize:
+        return QSize(1200, 48)
+
+    def minimumSizeHint(self) -> QSize:
+        return QSize(640, 48)
+
+    @staticmethod
+    def _stride() -> int:
+        """Ten steps with Shift held, as with the keys."""
+        return 10 if QApplication.keyboardModifiers() & Qt.KeyboardModifier.ShiftModifier else 1
+
+    def _choose_speed(self, value: object) -> None:
+        assert isinstance(value, tuple)
+        (self.step_rate_changed if value[0] == "steps" else self.speed_changed).emit(value[1])
+
+    # ---- showing --------------------------------------------------------------------------------------------------
+
+    @property
+    def status(self) -> TransportStatus:
+        return self._status
+
+    def set_status(self, status: TransportStatus) -> None:
+        """Show ``status``; cheap when little of it changed."""
+        if status != self._status:
+            before, self._status = self._status, status
+            self._show(status, everything=before.source != status.source)
+        elif status.series is not None:
+            self.scrubber.set_run(status.first_step, status.last_step, status.step, status.series)
+
+    def _show(self, s: TransportStatus, *, everything: bool = False) -> None:
+        self.chip.show_source(s.source, s.fraction)
+        self.chip.setToolTip(self._source_tip(s))
+        self.title.set_pieces(self._title_pieces(s))
+        self.title.setToolTip(self.title.text)
+        self.scrubber.set_run(s.first_step, s.last_step, s.step, s.series)
+        has_steps = s.last_step >= s.first_step
+        for button in (self.first, self.back, self.last):
+            button.setEnabled(has_steps)
+        can_run = has_steps or s.source in ("live", "paused")
+        for control in (self.play, self.forward, self.until, self.speed):
+            control.setEnabled(can_run)
+        self.play.set_icon("pause" if s.playing else "play")
+        self.speed.current = (s.pacing, s.speed)
+        self.speed.set_texts("", _speed_text(s.speed) if s.pacing == "clock"
+                             else self.tr("{rate} steps/s").format(rate=f"{s.speed:g}"))
+        self.position.set_pieces(
+            [(self.tr("step"), False), (format_int(s.step), True), ("/ " + format_int(s.last_step), False)]
+            if has_steps and s.step >= 0 else [(self.tr("no step yet"), False)] if s.source != "none" else [])
+        # In a replay one is "behind" all the time; it is news only in a live run.
+        detached = s.source in ("live", "paused") and not s.following and has_steps and s.behind > 0
+        self.behind.setVisible(detached)
+        if detached:
+            self.behind.set_texts("", self._behind_text(s.behind), "warning")
+        self.until.current = s.until
+        self.until.set_texts("" if self._tier else self.tr("until"), self._condition_text(s.until))
+        self._show_recording(s)
+        if everything:
+            self._set_tips()
+
+    def _title_pieces(self, s: TransportStatus) -> list[tuple[str, bool]]:
+        if s.source == "loading":
+            percent = f"{s.fraction * 100:.0f}%" if s.fraction is not None else ""
+            return [(s.model, True), (s.stage or self.tr("loading the model"), False), (percent, True)]
+        if s.source == "failed":
+            return [(s.model, True), (s.message or self.tr("the engine stopped with an error"), False)]
+        return [(s.model, True), (s.scenario, False)]
+
+    def _show_recording(self, s: TransportStatus) -> None:
+        self.record.setVisible(s.recording != "unavailable")
+        self.record.setEnabled(s.source not in ("none", "failed"))
+        self.record_text.setVisible(s.recording in ("on", "failed"))
+        self.record.set_icon("stop" if s.recording == "on" else "record")
+        if s.recording == "on":
+            seconds = int(s.record_seconds)
+            self.record_text.set_pieces([(f"{seconds // 60}:{seconds % 60:02d}", True),
+                                         (format_bytes(s.record_bytes), False)])
+            tip = self.tr("Recording to {path}. Click to stop.").format(path=s.record_path)
+            if s.record_dropped:
+                tip += "\n" + self.tr("Steps that could not be written in time: {count}").format(count=s.record_dropped)
+        elif s.recording == "failed":
+            self.record_text.set_pieces([(self.tr("not recording"), True)])
+            tip = self.tr("The recording stopped: {why}. The run goes on. Click to try again.").format(
+                why=s.record_error)
+        else:
+            tip = self.tr("Record this run to a file that can be replayed step by step (R).")
+        self.record.setToolTip(tip)
+        self.record_text.setToolTip(tip)
+
+    def _behind_text(self, count: int) -> str:
+        if self._tier:
+            return self.tr("{count} behind").format(count=format_int(count))
+        if count == 1:
+            return self.tr("1 step behind")
+        return self.tr("{count} steps behind").format(count=format_int(count))
+
+    def _condition_text(self, condition: str) -> str:
+        return {
+            "": self.tr("the end"),
+            "preemption": self.tr("next preemption"),
+            "hit": self.tr("next prefix hit"),
+            "chunk": self.tr("next chunk"),
+            "eviction": self.tr("next eviction"),
+            "finish": self.tr("next finished request"),
+            "knob": self.tr("next knob change"),
+        }.get(condition, condition)
+
+    def _source_tip(self, s: TransportStatus) -> str:
+        return {
+            "live": self.tr("An engine runs in this program, and you see what it does."),
+            "paused": self.tr("The view stands still. Space goes on from here; End returns to the live edge."),
+            "replay": self.tr("A recording: nothing is computed."),
+            "loading": self.tr("The engine is being made ready: {stage}").format(stage=s.stage or "…"),
+            "finished": self.tr("The run is over. It can be played again step by step."),
+            "failed": s.message or self.tr("The engine stopped with an error."),
+            "none": self.tr("No run and no recording is open."),
+        }[s.source]
+
+    # ---- texts ----------------------------------------------------------------------------------------------------
+
+    def retranslate(self) -> None:
+        self.speed.set_options([
+            *((("clock", speed), self.tr("{factor} as it happened").format(factor=_speed_text(speed)))
+              for speed in SPEEDS),
+            None,
+            *((("steps", rate), self.tr("every step, {rate} a second").format(rate=f"{rate:g}"))
+              for rate in STEP_RATES)])
+        self.until.set_options([(c, self._condition_text(c)) for c in CONDITIONS])
+        self._set_tips()
+
+    def _set_tips(self) -> None:
+        replay = self._status.source in ("replay", "finished")
+        self.first.setToolTip(self.tr("First step (Home)"))
+        self.back.setToolTip(self.tr("One step back (Left; with Shift 10)"))
+        self.play.setToolTip(self.tr("Play or pause the view (Space). Pausing stays at this step."))
+        self.forward.setToolTip(self.tr("One step on (Right; with Shift 10)"))
+        self.last.setToolTip(self.tr("Last step (End)") if replay
+                             else self.tr("Follow: to the newest step, and stay there (End)"))
+        self.behind.setToolTip(self.tr("The engine is further on than what you see. Click to follow it again (End)."))
+        self.speed.setToolTip(self.tr(
+            "How fast the view moves: slower to see single decisions, faster to find something in a long run."))
+        self.until.setToolTip(self.tr(
+            "Play, and stop at the next step in which this happens. \"The end\" plays on without stopping."))
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        width = self.width()
+        tier = 0 if width >= 1160 else 1 if width >= 900 else 2 if width >= 760 else 3
+        if tier != self._tier:
+            self._tier = tier
+            self.title.setVisible(tier < 2)
+            self.speed.setVisible(tier < 3)
+            self.until.setVisible(tier < 3)
+            self._show(self._status)
+
+    def changeEvent(self, event: QEvent) -> None:
+        super().changeEvent(event)
+        if event.type() == QEvent.Type.LanguageChange:
+            self.retranslate()
+            self._show(self._status, everything=True)
+            self.chip.updateGeometry()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        t = theme()
+        painter.fillRect(self.rect(), QColor(t.background))
+        painter.setPen(QPen(QColor(t.line), 1))
+        painter.setBrush(QColor(t.panel))
+        painter.drawRoundedRect(QRectF(self.rect()).adjusted(0.5, 0.5, -0.5, -0.5), RADIUS, RADIUS)
+
+
+def _speed_text(speed: float) -> str:
+    """1/4× reads better than 0.25×."""
+    return f"{speed:g}×" if speed >= 1 else f"1/{round(1 / speed)}×"

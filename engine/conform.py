@@ -94,12 +94,27 @@ def read_traces(path: str | Path) -> Iterator[dict[str, Any]]:
 
 
 def first_difference(trace: dict[str, Any]) -> Difference | None:
-    """Play one trace; None if our scheduler decides the same in every row."""
-    seed = trace.get("seed", -1)
+    """Play one trace; None if our scheduler decides the same in every row.
+
+    A trace says which requests were aborted before a step, but not in which order they gave their blocks back. Where
+    several were, one order that leads to the recorded decisions is enough: as the row names them, or as the list of
+    requests does.
+    """
+    rows = trace["steps"]
     try:
-        player = TracePlayer(trace)
-    except (KeyError, TypeError, ValueError) as error:
-        raise TraceError(f"trace of seed {seed}: {type(error).__name__}: {error}") from None
+        named = [rid for row in rows for rid in row.get("aborted", ())]
+        listed = [entry["id"] for entry in trace["requests"]]
+        difference = _play(trace, named)
+        if difference is not None and any(len(row.get("aborted", ())) > 1 for row in rows):
+            difference = difference if _play(trace, listed) else None
+        return difference
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise TraceError(f"trace of seed {trace.get('seed', '?')}: {type(error).__name__}: {error}") from None
+
+
+def _play(trace: dict[str, Any], abort_order: Sequence[str]) -> Difference | None:
+    seed = trace.get("seed", -1)
+    player = TracePlayer(trace, abort_order)
     for row in trace["steps"]:
         step = row["step"]
         try:
@@ -108,6 +123,8 @@ def first_difference(trace: dict[str, Any]) -> Difference | None:
             return Difference(seed, step, "arrived", f"refused: {refusal}", row.get("arrived", []))
         for name, empty in EMPTY_FIELDS.items():
             mine, theirs = ours.get(name, empty), row.get(name, empty)
+            if name == "aborted":
+                mine, theirs = sorted(mine), sorted(theirs)
             if mine != theirs:
                 return Difference(seed, step, name, mine, theirs)
     return None
@@ -116,8 +133,9 @@ def first_difference(trace: dict[str, Any]) -> Difference | None:
 class TracePlayer:
     """Feeds a trace's arrivals, aborts and resets to a scheduler, and tells each step as a trace row does."""
 
-    def __init__(self, trace: dict[str, Any]) -> None:
+    def __init__(self, trace: dict[str, Any], abort_order: Sequence[str] = ()) -> None:
         config = trace["config"]
+        order = {request_id: at for at, request_id in enumerate(abort_order)}
         self.scheduler = Scheduler(
             SchedulerConfig(**{name: value for name, value in config.items() if name in _CONFIG_FIELDS}),
             [config["eos_token_id"]])
@@ -134,6 +152,8 @@ class TracePlayer:
             self._arrivals.setdefault(entry["arrive"], []).append(request)
             if entry.get("abort") is not None:
                 self._aborts.setdefault(entry["abort"], []).append(request.request_id)
+        for request_ids in self._aborts.values():
+            request_ids.sort(key=lambda request_id: order.get(request_id, len(order)))
         self._kv_events = KVEventNumbers()
 
     def play(self, step: int) -> Row:

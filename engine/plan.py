@@ -27,14 +27,27 @@ class ScheduledRequest:
 
 @dataclass(slots=True)
 class StepPlan:
-    """One step: who computes how much, in order, and why it ended there (codes as in ``StepEvents.stopped_by``)."""
+    """One step: who computes how much, in order, and why it ended there (codes as in ``StepEvents.stopped_by``).
+
+    ``orphans`` are rare and almost always empty. Blocks become cached when the step that fills them is decided; if
+    their request is then preempted within that same step, they would stay cached with nothing in them. The runner
+    therefore computes them all the same, like ``scheduled`` entries, from a copy of the request as it was: none of
+    them samples. See :attr:`computed`.
+    """
 
     scheduled: list[ScheduledRequest] = field(default_factory=list)
     preempted: list[Preempted] = field(default_factory=list)
     stopped_by: str = ""
     stopped_at: str = ""
     free_blocks: int = 0
+    orphans: list[ScheduledRequest] = field(default_factory=list)
 
     @property
     def num_tokens(self) -> int:
+        """Tokens of the budget that are used."""
         return sum(s.num_tokens for s in self.scheduled)
+
+    @property
+    def computed(self) -> list[ScheduledRequest]:
+        """What the runner has to compute, in this order: the scheduled requests, then the orphans."""
+        return self.scheduled + self.orphans if self.orphans else self.scheduled

@@ -48,6 +48,7 @@ class Scheduler:
         self._next_arrival = 0
         self._preempted_by_rebuild: list[Preempted] = []
         self._open_plan: StepPlan | None = None
+        self._unfilled: list[tuple[ScheduledRequest, list[int], int]] = []
         self._old_pool_events: list[PoolEvent] = []  # of pools that have been replaced
         self._make_pool()
 
@@ -185,10 +186,12 @@ class Scheduler:
         budget = self._schedule_running(plan)
         if len(plan.preempted) > num_rebuilt:
             plan.stopped_by, plan.stopped_at = "preemption", self.waiting.first().request_id
+            if self._unfilled:
+                plan.orphans = self._find_orphans()
         elif not plan.stopped_by:
             self._admit_waiting(plan, budget)
         plan.free_blocks = self.pool.num_free_blocks
-        if plan.scheduled:
+        if plan.scheduled or plan.orphans:
             self._open_plan = plan
         return plan
 
@@ -251,11 +254,33 @@ class Scheduler:
                     if entry.request is victim:
                         returned = entry.num_tokens
                         del plan.scheduled[at]
+                        if victim.num_cached_blocks * self._cache.block_size > entry.num_computed_tokens:
+                            self._unfilled.append((entry, victim.block_ids, victim.num_cached_blocks))
                         break
         else:
             victim = running.pop()
         plan.preempted.append(self._preempt(victim, "no_free_blocks", request.request_id))
         return victim, index, returned
+
+    def _find_orphans(self) -> list[ScheduledRequest]:
+        """Blocks that a victim of this step was to fill and that can still be hit: somebody has to fill them.
+
+        They were freed before the blocks in front of them, so they are evicted before these: what their tokens
+        attend to is still there.
+        """
+        block_size, blocks = self._cache.block_size, self.pool.blocks
+        orphans: list[ScheduledRequest] = []
+        for entry, table, num_cached in self._unfilled:
+            victim, computed = entry.request, entry.num_computed_tokens
+            end = first = computed // block_size
+            while end < num_cached and blocks[table[end]].block_hash == victim.block_hashes[end]:
+                end += 1
+            if end > first:
+                ghost = Request(victim.request_id, victim.prompt_token_ids, victim.params,
+                                token_ids=victim.token_ids, num_computed_tokens=computed, block_ids=table[:end])
+                orphans.append(ScheduledRequest(ghost, end * block_size - computed, computed, False, "resumed"))
+        self._unfilled = []
+        return orphans
 
     def _preempt(self, victim: Request, cause: str, for_request: str) -> Preempted:
         """Send a request, already taken out of ``running``, back to the waiting queue."""

@@ -97,7 +97,7 @@ class Freed(msgspec.Struct, array_like=True, gc=False, tag="free"):
     """The request gave up its block table. ``blocks`` in the order of release: from the tail to the head.
 
     Blocks whose references reach zero go to the free queue: those with a hash to its tail, in this order; those
-    without to its head, keeping this order among themselves. With prefix caching off all of them go to the head.
+    without to its head, keeping this order among themselves. With prefix caching off no block gets a hash.
     """
 
     request_id: str

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple, overload
 import msgspec
 import numpy as np
 
-from engine.trace.events import Evicted, Scheduled, StepEvents
-from engine.trace.state import EngineState
+from engine.trace.events import Evicted, StepEvents
+from engine.trace.state import EngineState, is_prefill_share
 
 ITL_WINDOW = 64
 """Steps over which the rolling ITL percentiles and the rolling throughput are taken."""
@@ -58,12 +58,6 @@ class LatencyCurves(NamedTuple):
     itl_p50_ms: np.ndarray
     itl_p99_ms: np.ndarray
     tokens_per_s: np.ndarray
-
-
-def is_prefill(scheduled: Scheduled, num_prompt_tokens: int) -> bool:
-    """Whether this share of a step computes a prompt, or recomputes after a preemption, rather than decodes."""
-    return bool(scheduled.num_tokens > 1 or scheduled.admission or not scheduled.samples
-                or scheduled.num_computed_tokens < num_prompt_tokens)
 
 
 def nearest_rank(values: np.ndarray, *percentages: int) -> list[float]:
@@ -284,7 +278,7 @@ class StepSeries:
         for share in events.scheduled:
             request_known = known[share.request_id]
             word = share.num_tokens << 8 | request_known.colour
-            if is_prefill(share, request_known.num_prompt_tokens):
+            if is_prefill_share(share, request_known.num_prompt_tokens):
                 word |= 0x80
                 prefill += share.num_tokens
             else:

@@ -25,12 +25,20 @@ from engine.trace.events import (
     PoolEvent,
     PoolRebuilt,
     RunInfo,
+    Scheduled,
     StepEvents,
 )
 
 NUM_COLOURS = 12
+MAX_BLOCKS = 1 << 22
+"""A pool larger than this is taken for damage: events must not make a reader allocate without bound."""
+
 FINISHED_KEPT = 64
 """How many finished requests a state remembers in full; the counters remember all of them."""
+
+
+CONTRADICTIONS = (KeyError, ValueError, IndexError, TypeError, OverflowError)
+"""What :meth:`EngineState.apply` may raise on events that cannot have happened."""
 
 
 class Touch(IntEnum):
@@ -92,8 +100,8 @@ class RequestView(msgspec.Struct, array_like=True):
 
     @property
     def is_prefill(self) -> bool:
-        """True while more than its newest token still has to be computed: a prompt, or a recomputation."""
-        return self.num_computed_tokens < self.num_tokens - 1
+        """True while a prompt is computed, or recomputed: while more than its newest output token is missing."""
+        return self.num_computed_tokens < max(self.num_prompt_tokens, self.num_tokens - 1)
 
     @property
     def ttft_ns(self) -> int:
@@ -118,6 +126,12 @@ class Counters(msgspec.Struct, array_like=True):
     evictions: int = 0  # blocks
     chunked_prefills: int = 0  # admissions whose prefill took more than one step
     knob_changes: int = 0
+
+
+def is_prefill_share(scheduled: Scheduled, num_prompt_tokens: int) -> bool:
+    """Whether this share of a step computes a prompt, or recomputes after a preemption, rather than decodes."""
+    return bool(scheduled.num_tokens > 1 or scheduled.admission or not scheduled.samples
+                or scheduled.num_computed_tokens < num_prompt_tokens)
 
 
 class Snapshot(msgspec.Struct, array_like=True):
@@ -201,7 +215,16 @@ class EngineState:
     # ---- applying ------------------------------------------------------------------------------------------------
 
     def apply(self, events: StepEvents) -> None:
-        """Move from the state after step ``events.step - 1`` to the state after ``events.step``."""
+        """Move from the state after step ``events.step - 1`` to the state after ``events.step``.
+
+        Events that contradict the state (which only damaged ones do) raise one of :data:`CONTRADICTIONS` and leave
+        it in between.
+        """
+        for request_id in reversed(self.finished):  # those that had their last share in the step before
+            request = self.requests[request_id]
+            if request.finished_step < self.step:
+                break
+            request.scheduled_tokens = 0
         self.step = events.step
         self.time_ns = events.end_ns
         self.stopped_by = events.stopped_by
@@ -219,9 +242,7 @@ class EngineState:
 
         # Requests that finish give their blocks up last; until then the step's own figures refer to those blocks.
         preempted = {p.request_id for p in events.preempted}
-        finishing = {f.request_id for f in events.finished}
-        before_end = next((i for i, e in enumerate(events.pool) if isinstance(e, Freed) and e.request_id in finishing),
-                          len(events.pool))
+        before_end = len(events.pool) - self._count_last_releases(events)
         for event in events.pool[:before_end]:
             self._apply_pool(event, preempted)
 
@@ -230,8 +251,7 @@ class EngineState:
         for victim in events.preempted:
             self._preempt(victim.request_id, victim.lost_tokens)
         for scheduled in events.scheduled:
-            self._schedule(scheduled.request_id, scheduled.num_tokens, scheduled.num_computed_tokens,
-                           scheduled.admission, scheduled.hit_tokens, scheduled.samples, events.start_ns)
+            self._schedule(scheduled, events.start_ns)
         for sampled in events.sampled:
             request = self.requests[sampled.request_id]
             request.output_token_ids.append(sampled.token_id)
@@ -296,24 +316,25 @@ class EngineState:
         self.counters.preemptions += 1
         self.counters.lost_tokens += lost_tokens
 
-    def _schedule(self, request_id: str, num_tokens: int, num_computed: int, admission: str, hit_tokens: int,
-                  samples: bool, start_ns: int) -> None:
-        request = self.requests[request_id]
-        if admission:
-            self.waiting.remove(request_id)
-            self.running.append(request_id)
+    def _schedule(self, scheduled: Scheduled, start_ns: int) -> None:
+        request = self.requests[scheduled.request_id]
+        num_tokens, num_computed = scheduled.num_tokens, scheduled.num_computed_tokens
+        if scheduled.admission:
+            self.waiting.remove(scheduled.request_id)
+            self.running.append(scheduled.request_id)
             request.status = "running"
-            self.counters.hit_tokens += hit_tokens
-            self.counters.queried_tokens += request.num_tokens
-            if admission == "first":
-                request.hit_tokens = hit_tokens
+            self.counters.hit_tokens += scheduled.hit_tokens
+            if self.knobs.get("enable_prefix_caching", True):
+                self.counters.queried_tokens += request.num_tokens
+            if scheduled.admission == "first":
+                request.hit_tokens = scheduled.hit_tokens
                 request.first_scheduled_ns = start_ns
             else:
-                request.resumed_hit_tokens += hit_tokens
-        if not samples and not request.chunked:
+                request.resumed_hit_tokens += scheduled.hit_tokens
+        if not scheduled.samples and not request.chunked:
             request.chunked = True
             self.counters.chunked_prefills += 1
-        if num_computed + num_tokens < request.num_tokens or num_tokens > 1:
+        if is_prefill_share(scheduled, len(request.prompt_token_ids)):
             request.num_chunks += 1
         request.num_computed_tokens = num_computed + num_tokens
         request.scheduled_tokens = num_tokens
@@ -341,6 +362,8 @@ class EngineState:
     # ---- the pool ------------------------------------------------------------------------------------------------
 
     def _rebuild(self, num_blocks: int, block_size: int) -> None:
+        if not 1 <= num_blocks <= MAX_BLOCKS or block_size < 1:
+            raise ValueError(f"there is no pool of {num_blocks} blocks of {block_size} tokens")
         self.num_blocks = num_blocks
         self.block_size = block_size
         self.ref_count = np.zeros(num_blocks, np.int32)
@@ -352,6 +375,20 @@ class EngineState:
         self.touch_step = np.full(num_blocks, -1, np.int64)
         self.holders: dict[int, list[str]] = {}
         self._first_rank, self._last_rank = 0, num_blocks
+
+    @staticmethod
+    def _count_last_releases(events: StepEvents) -> int:
+        """How many pool events, at the end, are the finished requests giving back blocks that the step still used.
+
+        Counted from the end: a request may also have been preempted, resumed and finished in this very step.
+        """
+        finished = {f.request_id for f in events.finished}
+        count = 0
+        for event in reversed(events.pool):
+            if count == len(finished) or not isinstance(event, Freed) or event.request_id not in finished:
+                break
+            count += 1
+        return count
 
     def _apply_pool(self, event: PoolEvent, preempted: set[str]) -> None:
         if isinstance(event, Allocated):
@@ -371,7 +408,10 @@ class EngineState:
             self.counters.evictions += len(event.blocks)
         elif isinstance(event, CacheReset):
             self.block_hash[:] = 0
+            self.fill[self.ref_count == 0] = 0
         elif isinstance(event, PoolRebuilt):
+            for request_id in self.running:
+                self.requests[request_id].blocks = []
             self._rebuild(event.num_blocks, event.block_size)
 
     def _mark(self, blocks: list[int], touch: Touch) -> None:
@@ -392,10 +432,10 @@ class EngineState:
         self._mark(blocks, touch)
 
     def _release(self, event: Freed, touch: Touch) -> None:
-        caching = bool(self.knobs.get("enable_prefix_caching", True))
         self.requests[event.request_id].blocks = []
         self.ref_count[event.blocks] -= 1
         to_head: list[int] = []
+        released: list[int] = []
         for block in event.blocks:
             holders = self.holders[block]
             holders.remove(event.request_id)
@@ -404,7 +444,8 @@ class EngineState:
                 continue
             del self.holders[block]
             self.owner_colour[block] = -1
-            if caching and self.block_hash[block]:
+            released.append(block)
+            if self.block_hash[block]:
                 self.free_rank[block] = self._last_rank
                 self._last_rank += 1
             else:
@@ -412,9 +453,8 @@ class EngineState:
         for block in reversed(to_head):
             self._first_rank -= 1
             self.free_rank[block] = self._first_rank
-            if not self.block_hash[block]:
-                self.fill[block] = 0
-        self._mark(event.blocks, touch)
+            self.fill[block] = 0
+        self._mark(released, touch)  # a block that others still hold goes nowhere
 
     # ---- snapshots -----------------------------------------------------------------------------------------------
 
@@ -436,9 +476,7 @@ class EngineState:
 
     @classmethod
     def from_snapshot(cls, info: RunInfo, snapshot: Snapshot) -> EngineState:
-        """Thaw. The snapshot is copied, so it can be thawed again. Raises ValueError if its arrays do not fit."""
-        if len(snapshot.ref_count) != 4 * snapshot.num_blocks:
-            raise ValueError(f"snapshot of step {snapshot.step}: {snapshot.num_blocks} blocks do not fit its arrays")
+        """Thaw. The snapshot is copied, so it can be thawed again. Raises ValueError if it contradicts itself."""
         state = cls.__new__(cls)
         state.info = info
         state.step, state.time_ns, state.knobs = snapshot.step, snapshot.time_ns, dict(snapshot.knobs)
@@ -452,11 +490,17 @@ class EngineState:
         state._next_order, state._next_colour = snapshot.next_order, snapshot.next_colour
         state._rebuild(snapshot.num_blocks, snapshot.block_size)
         for name in ("ref_count", "block_hash", "fill", "free_rank", "touch", "touch_step"):
-            array = getattr(state, name)
-            array[:] = np.frombuffer(getattr(snapshot, name), array.dtype.newbyteorder("<"))
+            array, data = getattr(state, name), getattr(snapshot, name)
+            if len(data) != array.nbytes:
+                raise ValueError(f"snapshot of step {snapshot.step}: {name} does not fit {snapshot.num_blocks} blocks")
+            array[:] = np.frombuffer(data, array.dtype.newbyteorder("<"))
         state.holders = {b: list(h) for b, h in snapshot.holders.items()}
-        for block, holders in state.holders.items():
-            state.owner_colour[block] = state.requests[holders[0]].colour
+        try:
+            for block, holders in state.holders.items():
+                state.owner_colour[block] = state.requests[holders[0]].colour
+            state.active()
+        except (KeyError, IndexError) as error:
+            raise ValueError(f"snapshot of step {snapshot.step} contradicts itself: {error!r}") from None
         state._last_rank = snapshot.num_blocks + 1
         return state
 

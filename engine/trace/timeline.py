@@ -8,8 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from engine.trace.events import StepEvents
-from engine.trace.metrics import is_prefill
-from engine.trace.state import EngineState
+from engine.trace.state import EngineState, is_prefill_share
 
 MAX_ROWS = 20_000
 """Rows kept. A row costs about 1 kB."""
@@ -86,7 +85,7 @@ class Timeline:
             if share.admission:
                 self._end(share.request_id, start_ns, step)
             spans = row.spans
-            if is_prefill(share, row.num_prompt_tokens):
+            if is_prefill_share(share, row.num_prompt_tokens):
                 spans.append(Span("prefill", start_ns, end_ns, step, step))
             elif spans and spans[-1].kind == "decode" and spans[-1].last_step >= self._last_busy_step:
                 spans[-1].end_ns = end_ns

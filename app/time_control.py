@@ -33,7 +33,7 @@ class Steps(Protocol):
     def last_step(self) -> int: ...
 
     @property
-    def complete(self) -> bool:
+    def ended(self) -> bool:
         """True when no further step will come: playing stops at the last one."""
 
     def end_ns(self, step: int) -> int:
@@ -98,7 +98,7 @@ class TimeControl:
         """Go on from where the view is. At the end of a complete run, start again from the beginning."""
         self.stopped_by = ""
         self._owed = 0
-        if self._steps.complete and self.at_edge and not self.attached:
+        if self._steps.ended and self.at_edge and not self.attached:
             self.step = self._steps.first_step
         self.playing = True
         self._rebase()
@@ -121,7 +121,7 @@ class TimeControl:
         self.pause()
         target = max(self.step, self._steps.first_step - 1) + max(0, count)
         self.step = max(self.step, min(target, self._steps.last_step))
-        self._owed = target - self.step if not self._steps.complete else 0
+        self._owed = target - self.step if not self._steps.ended else 0
         return self._owed
 
     def step_back(self, count: int = 1) -> None:
@@ -202,7 +202,7 @@ class TimeControl:
             self.stopped_by = self.until
         else:
             self.step = max(self.step, target)
-            if self.step >= last and self._steps.complete and not self.attached:
+            if self.step >= last and self._steps.ended and not self.attached:
                 self.playing = False
         return self.step != before
 

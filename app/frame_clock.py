@@ -1,0 +1,78 @@
+"""When the window draws: at most 60 times a second, and never so often that the engine starves.
+
+The engine and the window share the interpreter lock. So a frame that took long puts the next one off: the window
+takes at most :data:`DUTY` of the time, and the rest is the engine's.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+from PySide6.QtCore import QCoreApplication, QEvent, QObject, Qt, QTimer
+
+FRAME_S = 1 / 60
+IDLE_S = 1 / 30
+"""From one look to the next while there is nothing new and nothing moves."""
+
+DUTY = 0.35
+KEPT = 4096
+
+
+class FrameClock(QObject):
+    """Calls ``frame(now)`` in time; what that asked to repaint is painted at once, so that a frame can be timed.
+
+    ``frame`` returns False when nothing was to be drawn. ``now`` is in ``time.perf_counter`` seconds.
+    """
+
+    def __init__(self, frame: Callable[[float], bool], parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._frame = frame
+        self._timer = QTimer(self)
+        self._timer.setTimerType(Qt.TimerType.PreciseTimer)
+        self._timer.setSingleShot(True)
+        self._timer.timeout.connect(self._tick)
+        self._times_ms = np.zeros(KEPT, np.float32)
+        self._ends = np.zeros(KEPT, np.float64)
+        self.frames = 0
+        self._running = False
+
+    def start(self) -> None:
+        self._running = True
+        self._timer.start(0)
+
+    def stop(self) -> None:
+        self._running = False
+        self._timer.stop()
+
+    def _tick(self) -> None:
+        start = time.perf_counter()
+        drawn = self._frame(start)
+        if drawn:
+            QCoreApplication.sendPostedEvents(None, QEvent.Type.UpdateRequest.value)
+        end = time.perf_counter()
+        if drawn:
+            slot = self.frames % KEPT
+            self._times_ms[slot] = (end - start) * 1e3
+            self._ends[slot] = end
+            self.frames += 1
+        if self._running:
+            took = end - start
+            pause = max(FRAME_S - took, took * (1 / DUTY - 1)) if drawn else IDLE_S
+            self._timer.start(max(1, round(pause * 1e3)))
+
+    def reset(self) -> None:
+        """Forget the frames so far."""
+        self.frames = 0
+
+    def times_ms(self) -> np.ndarray:
+        """How long the latest frames took, in milliseconds from the tick to the end of painting; in no order."""
+        return self._times_ms[:min(self.frames, KEPT)]
+
+    def recent_ms(self, count: int = 60) -> float:
+        """Median of the latest frames, NaN before the first."""
+        if not self.frames:
+            return float("nan")
+        slots = np.arange(max(0, self.frames - min(count, KEPT)), self.frames) % KEPT
+        return float(np.median(self._times_ms[slots]))

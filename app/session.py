@@ -1,0 +1,310 @@
+"""What a window looks at: a run, live or recorded, together with the time control and the view at its step.
+
+A session has no Qt. The window calls :meth:`Session.advance` at every tick of its frame clock, and the commands when
+the user asks for something; whenever ``advance`` returns True, ``session.view`` is a new view to show.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from app.recorder_feed import RecorderFeed
+from app.time_control import Pacing, TimeControl
+from engine.trace.history import LiveHistory
+from engine.trace.knobs import KnobValue
+from engine.trace.source import RunSource
+from engine.trace.state import EngineState
+from engine.worker import EngineThread, RunSpec
+from widgets.view import View
+
+APPLY_AT_MOST = 48
+"""A move further ahead than this jumps through a snapshot instead of applying every step on the way."""
+
+DRAIN_BUDGET_S = 0.008
+"""How long taking in new steps may hold up a frame; what is left waits for the next one."""
+
+
+class SourceSteps:
+    """A :class:`RunSource`, or none yet, as the time control sees it."""
+
+    def __init__(self, source: RunSource | None, *, ended: bool) -> None:
+        self.source = source
+        self.ended = ended
+
+    @property
+    def first_step(self) -> int:
+        return max(0, self.source.first_step) if self.source is not None else 0
+
+    @property
+    def last_step(self) -> int:
+        return self.source.last_step if self.source is not None else -1
+
+    def end_ns(self, step: int) -> int:
+        if self.source is None:
+            return 0
+        series = self.source.series
+        index = series.index_of(step)
+        return int(series.end_ns[index]) if index >= 0 else 0
+
+    def step_at(self, time_ns: int) -> int:
+        if self.source is None:
+            return -1
+        series = self.source.series
+        index = int(series.end_ns.searchsorted(time_ns, side="right")) - 1
+        return int(series.step[max(0, index)]) if series.n else -1
+
+    def next_mark(self, kind: str, after: int, upto: int) -> int | None:
+        mark = self.source.series.marks.next_after(after, kind) if self.source is not None else None
+        return mark.step if mark is not None and mark.step <= upto else None
+
+
+class Session:
+    """A run that is looked at. ``source`` and ``view`` are None until there is something to show."""
+
+    is_live = False
+
+    def __init__(self, source: RunSource | None, *, live: bool) -> None:
+        self._steps = SourceSteps(source, ended=not live)
+        self.time = TimeControl(self._steps, live=live)
+        self.view: View | None = None
+        self._own: EngineState | None = None  # a state that is only ours, and may be advanced
+        self._shown = (-2, False)  # the step that the view shows, and whether it was following
+
+    @property
+    def source(self) -> RunSource | None:
+        return self._steps.source
+
+    # ---- commands ------------------------------------------------------------------------------------------------
+
+    def toggle_play(self) -> None:
+        self.time.toggle()
+
+    def step_forward(self, count: int = 1) -> None:
+        self.time.step_forward(count)
+
+    def step_back(self, count: int = 1) -> None:
+        self.time.step_back(count)
+
+    def seek(self, step: int) -> None:
+        self.time.seek(step)
+
+    def first(self) -> None:
+        self.time.first()
+
+    def follow(self) -> None:
+        self.time.follow()
+
+    def set_speed(self, speed: float, pacing: Pacing = "clock") -> None:
+        self.time.set_speed(speed, pacing)
+
+    def run_until(self, condition: str) -> None:
+        self.time.run_until(condition)
+
+    # ---- the view ------------------------------------------------------------------------------------------------
+
+    def advance(self, now: float) -> bool:
+        """Let time pass up to ``now`` (``time.perf_counter`` seconds). True when there is a new view to show."""
+        self.time.tick(now)
+        return self._look(now)
+
+    def _look(self, now: float) -> bool:
+        """Bring the view to the viewing step; False when it is there already."""
+        source, step, following = self.source, self.time.step, self.time.following
+        if source is None or self._shown == (step, following):
+            return False
+        moved = self.view is None or self._shown[0] != step
+        if moved:
+            state = self._state(source, step)
+            events = source.events(step) if 0 <= source.first_step <= step else None
+            self.view = View(state, events, source.series, source.timeline, following, now)
+        elif self.view is not None:
+            self.view = replace(self.view, following=following)
+        self._shown = (step, following)
+        return True
+
+    def _state(self, source: RunSource, step: int) -> EngineState:
+        own = self._own
+        if own is None or not 0 <= step - own.step <= APPLY_AT_MOST:
+            own = source.state_at(step)
+        else:
+            while own.step < step:
+                own.apply(source.events(own.step + 1))
+        self._own = own
+        return own
+
+    def close(self, timeout: float = 2.5) -> bool:
+        """Let go of everything; True when nothing is left running."""
+        if self.source is not None:
+            self.source.close()
+        return True
+
+
+class ReplaySession(Session):
+    """A recording, looked at. Starts paused at its first step."""
+
+    def __init__(self, recording: RunSource, path: Path | None = None) -> None:
+        super().__init__(recording, live=False)
+        self.path = path
+
+
+class LiveSession(Session):
+    """A live run: its engine thread, its history, and its recorder if there is one.
+
+    Pausing and stepping act on the engine as long as the view belongs to the live edge; looking back does not stop it.
+    """
+
+    is_live = True
+
+    def __init__(self, spec: RunSpec, *, record: Path | None = None, engine: EngineThread | None = None) -> None:
+        super().__init__(None, live=True)
+        self.spec = spec
+        self.engine = engine or EngineThread(spec)
+        self._events = self.engine.hub.subscribe()
+        self._engine_paused = False
+        self._full_speed = 0.0  # steps a second, measured while nothing slowed the engine
+        self._slowed = False
+        self.recorder: RecorderFeed | None = RecorderFeed(self.engine, record) if record is not None else None
+
+    def start(self) -> None:
+        """Start the engine's thread; ``engine.progress`` and ``engine.status`` tell how it goes."""
+        self.engine.start()
+
+    @property
+    def history(self) -> LiveHistory | None:
+        source = self.source
+        return source if isinstance(source, LiveHistory) else None
+
+    @property
+    def engine_paused(self) -> bool:
+        """Whether the engine was told to stand still."""
+        return self._engine_paused
+
+    # ---- commands ------------------------------------------------------------------------------------------------
+
+    def toggle_play(self) -> None:
+        if self.time.playing:
+            if self.time.attached:
+                self._pause_engine()
+            self.time.pause()
+        else:
+            if self.time.attached or self.time.at_edge:
+                self._resume_engine()
+            self.time.play()
+
+    def step_forward(self, count: int = 1) -> None:
+        if self.time.attached:
+            self._pause_engine()
+        owed = self.time.step_forward(count)
+        if owed and self._engine_paused:
+            # Steps that have come out already, or are on their way, count too.
+            self.engine.single_step(owed)
+
+    def follow(self) -> None:
+        self.time.follow()
+        if self.time.live:
+            self._resume_engine()
+            self._set_slow_motion()
+
+    def set_speed(self, speed: float, pacing: Pacing = "clock") -> None:
+        """A view at the live edge slows the engine itself down; it cannot go faster than it goes."""
+        self.time.set_speed(speed, pacing)
+        if self.time.attached:
+            self._set_slow_motion()
+
+    def run_until(self, condition: str) -> None:
+        was_playing = self.time.playing
+        self.time.run_until(condition)
+        if self.time.playing and not was_playing and (self.time.attached or self.time.at_edge):
+            self._resume_engine()
+
+    def set_knob(self, name: str, value: KnobValue) -> None:
+        """Turn a knob at the engine's next step. Raises :class:`engine.trace.knobs.KnobError`."""
+        self.engine.set_knob(name, value)
+
+    def submit(self, text: str, **params: Any) -> None:
+        self.engine.submit(text, **params)
+
+    def start_recording(self, path: Path) -> None:
+        """Record the run to ``path``, from the first of its steps that is still known."""
+        if self.recorder is not None and self.recorder.active:
+            return
+        self.recorder = RecorderFeed(self.engine, path, midway=True)
+        self._take_in(float("inf"))  # so that between the history and what comes next no step is missing
+        self.recorder.begin_past(self.history)
+
+    def stop_recording(self) -> None:
+        if self.recorder is not None:
+            self.recorder.close(self.history)
+
+    def _pause_engine(self) -> None:
+        self._engine_paused = True
+        self.engine.pause()
+
+    def _resume_engine(self) -> None:
+        if self._engine_paused:
+            self._engine_paused = False
+            self.engine.resume()
+
+    def _set_slow_motion(self) -> None:
+        speed, pacing = self.time.speed, self.time.pacing
+        if not self._slowed:
+            self._measure_full_speed()
+        rate: float | None
+        if pacing == "steps":
+            rate = speed
+        else:
+            rate = max(0.5, speed * (self._full_speed or 30.0)) if speed < 1 else None
+        self._slowed = rate is not None
+        self.engine.set_slow_motion(rate)
+
+    def _measure_full_speed(self) -> None:
+        if self.source is not None and self.source.series.n:
+            rate = self.source.series.latency(self.source.last_step, 64).steps_per_s
+            if rate == rate:  # not NaN
+                self._full_speed = rate
+
+    # ---- the view ------------------------------------------------------------------------------------------------
+
+    def advance(self, now: float) -> bool:
+        self._take_in()
+        if self.recorder is not None and self.recorder.wants_past and self.history is not None:
+            self.recorder.take_past(self.history)
+        self.time.tick(now)
+        if not self.time.playing and self.time.attached and self.time.stopped_by and not self._engine_paused:
+            self._pause_engine()  # run until: it happened
+        if self.engine.status in ("stopped", "failed") and self.time.live and not len(self._events):
+            self._steps.ended = True
+            self.time.end_of_run()
+        return self._look(now)
+
+    def _take_in(self, budget_s: float = DRAIN_BUDGET_S) -> None:
+        """Move new steps from the hub into the history, for a few milliseconds at most."""
+        history = self.history
+        if history is None:
+            if self.engine.info is None:
+                return
+            history = LiveHistory(self.engine.info)
+            self._steps.source = history
+        if not len(self._events):
+            return
+        if self.view is not None and self.view.state is history.state and not self.time.following:
+            self._own = self.view.state = history.state.copy()  # the view stays here while the history goes on
+        until = time.perf_counter() + budget_s
+        while len(self._events) and time.perf_counter() < until:
+            for events in self._events.drain(8):
+                history.append(events)
+
+    def _state(self, source: RunSource, step: int) -> EngineState:
+        history = self.history
+        if self.time.following and history is not None and step == history.last_step:
+            return history.state
+        return super()._state(source, step)
+
+    def close(self, timeout: float = 2.5) -> bool:
+        """Stop the engine after its step and close the recording. True when the engine's thread has ended in time."""
+        ended = self.engine.stop(timeout)
+        self.stop_recording()
+        return super().close() and ended

@@ -11,7 +11,6 @@ from PySide6.QtWidgets import QAbstractButton, QMenu, QSizePolicy, QWidget
 
 from widgets.controls import paint_arrow
 from widgets.painting import draw_focus_ring, draw_text, elide, text_width
-from widgets.styles import menu_style
 from widgets.theme import font, theme, themes
 
 Icon = Literal["first", "back", "play", "pause", "forward", "last", "record", "stop"]
@@ -164,8 +163,6 @@ class MenuButton(TextButton):
 
     def build_menu(self) -> QMenu:
         menu = QMenu(self)
-        menu.setStyleSheet(menu_style())
-        menu.setFont(font(12))
         for option in self.options:
             if option is None:
                 menu.addSeparator()

@@ -24,7 +24,6 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QMenu, QSizePolicy, QWidget
 
 from widgets.painting import draw_text, text_width
-from widgets.styles import menu_style
 from widgets.theme import font, theme, themes
 
 HEADER = 20  # pixels of a control's line with label and value
@@ -302,8 +301,6 @@ def option_menu(parent: QWidget, options: Sequence[tuple[str, str]], current: st
                 chosen: Callable[[str], None]) -> QMenu:
     """A menu of (value, text) pairs with the current one ticked; calls ``chosen(value)``."""
     menu = QMenu(parent)
-    menu.setStyleSheet(menu_style())
-    menu.setFont(font(12))
     for value, text in options:
         action = menu.addAction(text)
         action.setCheckable(True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from PySide6.QtCore import QEvent, QSize, Qt, Signal
+from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QKeyEvent, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QFrame, QPlainTextEdit, QScrollArea, QSizePolicy, QVBoxLayout, QWidget
 
@@ -13,7 +13,6 @@ from widgets.controls import Choice, Control, Throttle, ToggleSwitch
 from widgets.knob_texts import REBUILDS_POOL, group_title, knob_text, knob_tooltip, range_label
 from widgets.painting import HEADER, MARGIN, Panel, metrics
 from widgets.sliders import KnobSlider, RangePair
-from widgets.styles import field_style, scroll_style
 from widgets.theme import font, theme, themes
 from widgets.view import Selection
 
@@ -31,12 +30,6 @@ class PromptBox(QPlainTextEdit):
         self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAsNeeded)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         self.textChanged.connect(self._fit)
-        self._restyle()
-        themes.changed.connect(self._restyle)
-
-    def _restyle(self) -> None:
-        self.setFont(font(12))
-        self.setStyleSheet(field_style())
         self._fit()
 
     def _fit(self) -> None:
@@ -136,8 +129,6 @@ class KnobPanel(Panel):
         layout.addWidget(self._scroll, 1)
         layout.addLayout(bottom)
 
-        self._restyle()
-        themes.changed.connect(self._restyle)
         self.retranslate()
 
     def sizeHint(self) -> QSize:
@@ -291,10 +282,3 @@ class KnobPanel(Panel):
         self.prompt.setToolTip(reason or self.tr(
             "Your prompt joins the queue as a request of its own. Enter sends it, Shift+Enter starts a new line."))
 
-    def _restyle(self) -> None:
-        self._scroll.setStyleSheet(scroll_style())
-
-    def changeEvent(self, event: QEvent) -> None:
-        super().changeEvent(event)
-        if event.type() == QEvent.Type.FontChange:
-            self._restyle()

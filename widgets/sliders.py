@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from PySide6.QtCore import QEvent, QObject, QPointF, QRect, QRectF, QSize, Qt
-from PySide6.QtGui import QColor, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPalette, QPen, QWheelEvent
+from PySide6.QtGui import QColor, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPen, QWheelEvent
 from PySide6.QtWidgets import QLineEdit, QToolTip, QWidget
 
 from engine.trace.knobs import Knob, KnobError, KnobValue
@@ -124,13 +124,8 @@ class _NumberControl(Control):
         editor.setFont(font(12, bold=True))
         editor.setAlignment(Qt.AlignmentFlag.AlignRight)
         editor.setFrame(False)
-        palette = editor.palette()
-        t = theme()
-        palette.setColor(QPalette.ColorRole.Base, QColor(t.field))
-        palette.setColor(QPalette.ColorRole.Text, QColor(t.text))
-        palette.setColor(QPalette.ColorRole.Highlight, QColor(t.accent))
-        palette.setColor(QPalette.ColorRole.HighlightedText, QColor(t.panel))
-        editor.setPalette(palette)
+        editor.setStyleSheet("QLineEdit { border: none; padding: 0; min-height: 0; font-weight: 600; }"
+                             f"QLineEdit[invalid=\"true\"] {{ color: {theme().bad}; }}")
         width = max(72, self._value_rect.width() + 16)
         editor.setGeometry(self.width() - width, 0, width, self.line_height())
         if begin_with is None:
@@ -162,9 +157,9 @@ class _NumberControl(Control):
                 self.released.emit()
         except KnobError as refused:
             if not leaving:  # say why and let the user mend it
-                palette = editor.palette()
-                palette.setColor(QPalette.ColorRole.Text, QColor(theme().bad))
-                editor.setPalette(palette)
+                editor.setProperty("invalid", True)
+                editor.style().unpolish(editor)
+                editor.style().polish(editor)
                 editor.selectAll()
                 QToolTip.showText(editor.mapToGlobal(editor.rect().bottomLeft()), str(refused), editor)
                 return

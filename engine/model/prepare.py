@@ -236,9 +236,13 @@ def prepare_wheel_model(
 def prepare_gguf(path: Path, progress: Progress | None = None, cancel: Cancel | None = None) -> Path:
     """The ready folder made of a GGUF file: converted once, and known again by the file's hash."""
     path = path.absolute()
-    with path.open("rb") as file:
-        if file.read(4) != b"GGUF":
-            raise ModelError("not_gguf", name=path)
+    try:
+        with path.open("rb") as file:
+            magic = file.read(4)
+    except OSError as error:
+        raise ModelError("not_readable", name=path, reason=error.strerror or error) from None
+    if magic != b"GGUF":
+        raise ModelError("not_gguf", name=path)
     if re.search(r"-\d{5}-of-\d{5}\.gguf$", path.name, re.IGNORECASE):
         raise ModelError("split_gguf", name=path.name)
     status = path.stat()
@@ -363,9 +367,7 @@ def _explaining(needed: int) -> Iterator[None]:
     except OSError as error:
         if error.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)):
             raise _disk_full(needed) from error
-        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
-            raise ModelUnavailable("not_writable", folder=cache_folder(), reason=error.strerror) from error
-        raise
+        raise ModelUnavailable("not_writable", folder=cache_folder(), reason=error.strerror or error) from error
 
 
 def _check_room(needed: int) -> None:

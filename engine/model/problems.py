@@ -35,6 +35,7 @@ TEXTS: Mapping[str, str] = {
     "pickled_weights": "{folder} has its weights only in pickled form ({file}), which is never opened here, because a "
     "pickle can run any code. Save them as .safetensors (transformers: save_pretrained).",
     "damaged_folder": "{folder} is damaged: {what}.",
+    "not_readable": "{name} cannot be read: {reason}",
     "not_gguf": "{name} is no GGUF file: it does not begin with GGUF.",
     "split_gguf": "{name} is one part of a split GGUF file. Merge the parts first (llama-gguf-split --merge).",
     "unsupported": "{reason}",

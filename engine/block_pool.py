@@ -1,7 +1,7 @@
 """The pool of KV blocks: who holds which, which are free and in what order, which can be found by their content.
 
     free queue:  head <-> 7 <-> 3 <-> 12 <-> ... <-> 5 <-> tail      blocks are taken from the head
-                          no hash: first      hashed: last, the oldest before the newest
+                          without a hash      with one: those freed first are evicted first
 
 A free block may still carry a hash. Then its keys and values are still there, and a request with the same prefix can
 take it out of the middle of the queue. Being taken from the head for other tokens evicts it.
@@ -13,96 +13,94 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+import msgspec
+
 from engine.trace.events import Allocated, Cached, CacheReset, Evicted, Freed, Hit, PoolEvent
 
+NOT_QUEUED = -1
 
-class KVBlock:
-    """A physical block: how many requests hold it, the hash of its content, its neighbours in the free queue."""
 
-    __slots__ = ("block_hash", "block_id", "next_free", "prev_free", "ref_count")
+class KVBlock(msgspec.Struct, gc=False, eq=False):
+    """A physical block: how many requests hold it, the hash of its content, its neighbours in the free queue.
 
-    def __init__(self, block_id: int) -> None:
-        self.block_id = block_id
-        self.ref_count = 0
-        self.block_hash: bytes | None = None
-        self.prev_free: KVBlock | None = None  # None while it is not in the queue
-        self.next_free: KVBlock | None = None
+    The neighbours are ids, not references: a pool has tens of thousands of blocks, and with references among them
+    the garbage collector would walk through all of them, for milliseconds, again and again.
+    """
 
-    def __repr__(self) -> str:
-        return f"KVBlock({self.block_id}, ref_count={self.ref_count}, hashed={self.block_hash is not None})"
+    block_id: int
+    ref_count: int = 0
+    block_hash: bytes | None = None
+    prev_free: int = NOT_QUEUED
+    next_free: int = NOT_QUEUED
 
 
 class FreeBlockQueue:
-    """Free blocks in a doubly linked list, so that one can leave from the middle when it is hit."""
+    """Free blocks in a doubly linked ring, so that one can leave from the middle when it is hit.
 
-    __slots__ = ("_head", "_tail", "num_blocks")
+    ``blocks[i]`` must be the block with id ``i``. Block 0, which is never free, closes the ring: it stands before
+    the first and after the last. All blocks but it are free at first, in the order of their ids.
+    """
+
+    __slots__ = ("_blocks", "_end", "num_blocks")
 
     def __init__(self, blocks: Sequence[KVBlock]) -> None:
-        self._head = KVBlock(-1)
-        self._tail = KVBlock(-1)
-        self._head.next_free = self._tail
-        self._tail.prev_free = self._head
+        self._blocks = blocks
+        self._end = blocks[0]
+        self._end.prev_free = self._end.next_free = 0
         self.num_blocks = 0
-        self.append(blocks)
+        self.append(blocks[1:])
 
     def __iter__(self) -> Iterator[KVBlock]:
-        block = self._head.next_free
-        while block is not None and block is not self._tail:
+        block_id = self._end.next_free
+        while block_id:
+            block = self._blocks[block_id]
             yield block
-            block = block.next_free
+            block_id = block.next_free
 
     def take(self, count: int) -> list[KVBlock]:
         """Take ``count`` blocks from the head. The caller has checked that there are so many."""
+        if count > self.num_blocks:
+            raise RuntimeError(f"{count} blocks asked for, {self.num_blocks} are free")
+        blocks, end = self._blocks, self._end
         taken: list[KVBlock] = []
-        head = self._head
-        block = head.next_free
+        block_id = end.next_free
         for _ in range(count):
-            if block is None or block is self._tail:
-                raise RuntimeError(f"{count} blocks asked for, {self.num_blocks} are free")
+            block = blocks[block_id]
+            block_id = block.next_free
+            block.prev_free = block.next_free = NOT_QUEUED
             taken.append(block)
-            after = block.next_free
-            block.prev_free = block.next_free = None
-            block = after
-        if block is not None:
-            head.next_free = block
-            block.prev_free = head
+        end.next_free = block_id
+        blocks[block_id].prev_free = 0
         self.num_blocks -= count
         return taken
 
     def remove(self, block: KVBlock) -> None:
         """Take one block out, wherever it stands."""
         before, after = block.prev_free, block.next_free
-        if before is None or after is None:
-            raise RuntimeError(f"{block!r} is not in the free queue")
-        before.next_free = after
-        after.prev_free = before
-        block.prev_free = block.next_free = None
+        if before == NOT_QUEUED:
+            raise RuntimeError(f"block {block.block_id} is not in the free queue")
+        self._blocks[before].next_free = after
+        self._blocks[after].prev_free = before
+        block.prev_free = block.next_free = NOT_QUEUED
         self.num_blocks -= 1
 
-    def append(self, blocks: Iterable[KVBlock]) -> None:
+    def append(self, blocks: Sequence[KVBlock]) -> None:
         """Put blocks at the tail, in the order given."""
-        tail = self._tail
-        last = tail.prev_free
-        assert last is not None
-        for block in blocks:
-            last.next_free = block
-            block.prev_free = last
-            last = block
-            self.num_blocks += 1
-        last.next_free = tail
-        tail.prev_free = last
+        last = self._blocks[self._end.prev_free]
+        self._insert(last, blocks, self._end)
 
     def prepend(self, blocks: Sequence[KVBlock]) -> None:
         """Put blocks at the head, keeping their order: the first of them will be taken next."""
-        before = self._head
-        first = before.next_free
-        assert first is not None
+        first = self._blocks[self._end.next_free]
+        self._insert(self._end, blocks, first)
+
+    def _insert(self, before: KVBlock, blocks: Sequence[KVBlock], after: KVBlock) -> None:
         for block in blocks:
-            before.next_free = block
-            block.prev_free = before
+            before.next_free = block.block_id
+            block.prev_free = before.block_id
             before = block
-        before.next_free = first
-        first.prev_free = before
+        before.next_free = after.block_id
+        after.prev_free = before.block_id
         self.num_blocks += len(blocks)
 
 
@@ -117,7 +115,7 @@ class BlockPool:
             raise ValueError(f"a pool of {num_blocks} blocks has none to hand out")
         self.num_blocks = num_blocks
         self.blocks = [KVBlock(i) for i in range(num_blocks)]
-        self.free_queue = FreeBlockQueue(self.blocks[1:])
+        self.free_queue = FreeBlockQueue(self.blocks)
         # Two blocks may have the same content. The one that was entered first serves; the rest wait behind it.
         self._cached: dict[bytes, KVBlock | dict[int, KVBlock]] = {}
         self._events: list[PoolEvent] = []

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import msgspec
+
 from engine.request import Request
 from engine.trace.events import Preempted
 
 
-@dataclass(slots=True)
-class ScheduledRequest:
+class ScheduledRequest(msgspec.Struct, gc=False, eq=False):
     """``num_tokens`` tokens of ``request`` are computed in this step, after ``num_computed_tokens``.
 
     Their slots are in ``request.block_ids``, which already holds every block that they need. ``samples`` says that

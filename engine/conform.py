@@ -156,14 +156,22 @@ class TracePlayer:
             request_ids.sort(key=lambda request_id: order.get(request_id, len(order)))
         self._kv_events = KVEventNumbers()
 
+    def arrivals(self, step: int) -> list[Request]:
+        """The requests that are added before the step, in order."""
+        return self._arrivals.get(step, [])
+
+    def aborts(self, step: int) -> list[str]:
+        """The requests that are to be aborted before the step, in order; some may have finished by then."""
+        return self._aborts.get(step, [])
+
     def play(self, step: int) -> Row:
         """Play one step and return our row. Raises :class:`RequestRefused` where vLLM would let a request wait."""
         scheduler = self.scheduler
         row: Row = {"arrived": [], "aborted": []}
-        for request in self._arrivals.get(step, ()):
+        for request in self.arrivals(step):
             scheduler.add_request(request)
             row["arrived"].append(request.request_id)
-        for request_id in self._aborts.get(step, ()):
+        for request_id in self.aborts(step):
             if scheduler.abort(request_id):
                 row["aborted"].append(request_id)
         if step == self._reset_at:

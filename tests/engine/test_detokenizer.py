@@ -14,7 +14,9 @@ from engine.model.detokenizer import IncrementalDetokenizer
 from engine.model.tokenizer import Tokenizer
 
 FAMILY = "👨‍👩‍👧‍👦"
-WORDS = ["你好，世界", "é", "naïve", " 🇩🇪🇫🇷", FAMILY, "👍🏽", "❤️", "1️⃣", "🏴󠁧󠁢󠁳󠁣󠁴󠁿", "日本語", " plain", "\n\n", "🙂", "한국어", "𝕏"]
+WORDS = [
+    "你好，世界", "é", "naïve", " 🇩🇪🇫🇷", FAMILY, "👍🏽", "❤️", "1️⃣", "🏴󠁧󠁢󠁳󠁣󠁴󠁿", "日本語", " plain", "\n\n", "🙂", "한국어", "𝕏",
+]  # fmt: skip
 
 
 def byte_level() -> Tokenizer:

@@ -2,15 +2,37 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections import OrderedDict
 from typing import Protocol, runtime_checkable
 
 from engine.trace.events import RunInfo, StepEvents
 from engine.trace.metrics import StepSeries
-from engine.trace.state import EngineState
+from engine.trace.state import EngineState, Snapshot
 from engine.trace.timeline import Timeline
 
 SNAPSHOT_INTERVAL = 256
-"""Steps from one snapshot to the next: reaching any step takes at most this many applications of events."""
+"""Steps from one kept snapshot to the next: reaching any step takes at most this many applications of events."""
+
+WAYPOINT_INTERVAL = 32
+WAYPOINTS_KEPT = 16
+PAGES_KEPT = 16
+
+
+class Notice(str):
+    """A message for people that can be translated: the text itself is English.
+
+    ``template`` is the text before ``values`` were put in: ``translate(notice.template).format(**notice.values)``.
+    """
+
+    template: str
+    values: dict[str, object]
+
+    def __new__(cls, template: str, **values: object) -> Notice:
+        notice = super().__new__(cls, template.format(**values))
+        notice.template = template
+        notice.values = values
+        return notice
 
 
 @runtime_checkable
@@ -24,6 +46,8 @@ class RunSource(Protocol):
     info: RunInfo
     complete: bool
     warnings: list[str]
+    series: StepSeries
+    timeline: Timeline
 
     @property
     def first_step(self) -> int: ...
@@ -31,14 +55,8 @@ class RunSource(Protocol):
     @property
     def last_step(self) -> int: ...
 
-    @property
-    def series(self) -> StepSeries: ...
-
-    @property
-    def timeline(self) -> Timeline: ...
-
     def events(self, step: int) -> StepEvents:
-        """What happened in ``step``. Raises IndexError outside ``first_step .. last_step``. Not to be changed."""
+        """What happened in ``step``: not to be changed. Raises IndexError outside ``first_step .. last_step``."""
         ...
 
     def state_at(self, step: int) -> EngineState:
@@ -51,6 +69,84 @@ class RunSource(Protocol):
     def close(self) -> None: ...
 
 
-def step_out_of_range(source: RunSource, step: int) -> IndexError:
-    """The error that both methods raise."""
-    return IndexError(f"there is no step {step}: the run has steps {source.first_step} to {source.last_step}")
+class PagedRun:
+    """The part that all sources share: steps that are kept in pages, and states reached from snapshots.
+
+    A subclass says where pages and snapshots are, and keeps ``_first``, ``_last`` and ``_snapshot_steps`` (ascending,
+    the first one is ``_first - 1``) up to date. Decoded pages are cached, and so are states on the way from a snapshot
+    to the step asked for, so that stepping back is as quick as stepping forwards.
+    """
+
+    def __init__(self, info: RunInfo) -> None:
+        self.info = info
+        self.complete = True
+        self.warnings: list[str] = []
+        self.series = StepSeries()
+        self.timeline = Timeline()
+        self._first = -1
+        self._last = -1
+        self._snapshot_steps: list[int] = []
+        self._pages: OrderedDict[int, tuple[int, list[StepEvents]]] = OrderedDict()
+        self._waypoints: OrderedDict[int, Snapshot] = OrderedDict()
+
+    def _page_of(self, step: int) -> int:
+        """The number of the page that holds ``step``."""
+        raise NotImplementedError
+
+    def _load_page(self, page: int) -> tuple[int, list[StepEvents]]:
+        """Its first step, and its steps."""
+        raise NotImplementedError
+
+    def _load_snapshot(self, index: int) -> Snapshot:
+        """The snapshot of step ``_snapshot_steps[index]``."""
+        raise NotImplementedError
+
+    @property
+    def first_step(self) -> int:
+        return self._first
+
+    @property
+    def last_step(self) -> int:
+        return self._last
+
+    def events(self, step: int) -> StepEvents:
+        if self._first < 0 or not self._first <= step <= self._last:
+            raise self._no_such(step)
+        number = self._page_of(step)
+        page = self._pages.get(number)
+        if page is None:
+            page = self._pages[number] = self._load_page(number)
+            if len(self._pages) > PAGES_KEPT:
+                self._pages.popitem(last=False)
+        else:
+            self._pages.move_to_end(number)
+        first, steps = page
+        return steps[step - first]
+
+    def state_at(self, step: int) -> EngineState:
+        if not self._snapshot_steps[0] <= step <= max(self._last, self._snapshot_steps[0]):
+            raise self._no_such(step)
+        nearest = bisect_right(self._snapshot_steps, step) - 1
+        start = self._snapshot_steps[nearest]
+        for at in range(step - step % WAYPOINT_INTERVAL, start, -WAYPOINT_INTERVAL):
+            waypoint = self._waypoints.get(at)
+            if waypoint is not None:
+                self._waypoints.move_to_end(at)
+                start = at
+                break
+        else:
+            waypoint = self._load_snapshot(nearest)
+        state = EngineState.from_snapshot(self.info, waypoint)
+        for following in range(start + 1, step + 1):
+            state.apply(self.events(following))
+            if following % WAYPOINT_INTERVAL == 0:
+                self._waypoints[following] = state.snapshot()
+                if len(self._waypoints) > WAYPOINTS_KEPT:
+                    self._waypoints.popitem(last=False)
+        return state
+
+    def _no_such(self, step: int) -> IndexError:
+        return IndexError(f"there is no step {step}: the run has steps {self._first} to {self._last}")
+
+    def close(self) -> None:
+        """Nothing to let go of."""

@@ -185,6 +185,7 @@ class EngineState:
         self.stopped_at = ""
         self._next_order = 0
         self._next_colour = 0
+        self._worn = [0] * NUM_COLOURS  # how many unfinished requests wear each colour
         self._rebuild(int(self.knobs["num_blocks"]), int(self.knobs["block_size"]))
 
     # ---- reading -------------------------------------------------------------------------------------------------
@@ -279,10 +280,8 @@ class EngineState:
 
     def _pick_colour(self) -> int:
         """The colour that the fewest unfinished requests wear; among equals the one after the last given."""
-        worn = [0] * NUM_COLOURS
-        for request_id in (*self.running, *self.waiting):
-            worn[self.requests[request_id].colour] += 1
-        colour = min(range(NUM_COLOURS), key=lambda c: (worn[c], (c - self._next_colour) % NUM_COLOURS))
+        colour = min(range(NUM_COLOURS), key=lambda c: (self._worn[c], (c - self._next_colour) % NUM_COLOURS))
+        self._worn[colour] += 1
         self._next_colour = (colour + 1) % NUM_COLOURS
         return colour
 
@@ -352,6 +351,7 @@ class EngineState:
         request.finished_ns = events.end_ns
         request.finished_step = events.step
         self.finished.append(finish.request_id)
+        self._worn[request.colour] -= 1
         if finish.reason == "abort":
             self.counters.aborted += 1
         else:
@@ -400,6 +400,7 @@ class EngineState:
             self._release(event, Touch.PREEMPTED if event.request_id in preempted else Touch.FREED)
         elif isinstance(event, Cached):
             self.block_hash[event.blocks] = np.array(event.hashes, np.uint64)
+            self.fill[event.blocks] = self.block_size
             self._mark(event.blocks, Touch.CACHED)
         elif isinstance(event, Evicted):
             self.block_hash[event.blocks] = 0
@@ -498,7 +499,9 @@ class EngineState:
         try:
             for block, holders in state.holders.items():
                 state.owner_colour[block] = state.requests[holders[0]].colour
-            state.active()
+            state._worn = [0] * NUM_COLOURS
+            for request in state.active():
+                state._worn[request.colour] += 1
         except (KeyError, IndexError) as error:
             raise ValueError(f"snapshot of step {snapshot.step} contradicts itself: {error!r}") from None
         state._last_rank = snapshot.num_blocks + 1

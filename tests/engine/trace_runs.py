@@ -114,10 +114,11 @@ class RandomRun:
                 scheduler.abort(request.request_id)
                 aborted.append(Finished(request.request_id, "abort"))
         start_ns = self.now_ns = self.now_ns + rng.randrange(1_000, 200_000)
-        plan = scheduler.schedule() if scheduler.requests else StepPlan(free_blocks=scheduler.pool.num_free_blocks)
+        busy = bool(scheduler.requests)
+        plan = scheduler.schedule() if busy else StepPlan(free_blocks=scheduler.pool.num_free_blocks)
         self.now_ns += 2_000_000 + 10_000 * plan.num_tokens + rng.randrange(500_000)
         tokens = [2 if rng.random() < 0.01 else rng.randrange(3, 400) for s in plan.scheduled if s.samples]
-        done = {r.request_id: reason for r, reason in scheduler.commit(plan, tokens)} if plan.scheduled else {}
+        done = {r.request_id: reason for r, reason in scheduler.commit(plan, tokens)} if busy else {}
         names = [s.request.request_id for s in plan.scheduled if s.samples]
         sampled = [Sampled(n, t, rng.choice(WORDS)) for n, t in zip(names, tokens, strict=True)]
         events = build_step_events(

@@ -15,7 +15,8 @@ from engine.model.tokenizer import Tokenizer
 
 FAMILY = "👨‍👩‍👧‍👦"
 WORDS = [
-    "你好，世界", "é", "naïve", " 🇩🇪🇫🇷", FAMILY, "👍🏽", "❤️", "1️⃣", "🏴󠁧󠁢󠁳󠁣󠁴󠁿", "日本語", " plain", "\n\n", "🙂", "한국어", "𝕏",
+    "你好，世界", "é", "naïve", " 🇩🇪🇫🇷", FAMILY, "👍🏽", "❤️", "1️⃣", "🏴󠁧󠁢󠁳󠁣󠁴󠁿",
+    "日本語", " plain", "\n\n", "🙂", "한국어", "𝕏",
 ]  # fmt: skip
 
 

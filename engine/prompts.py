@@ -16,7 +16,7 @@ from typing import Protocol
 
 from engine.scenario import PROMPT_FOLDER, ScenarioError
 
-_SENTENCE_END = re.compile(r"(?<=[.!?:;])(?= )|(?<=[。！？；])(?=.)")
+_SENTENCE_END = re.compile(r"(?<=[.!?])(?= )|(?<=[。！？])(?=.)")
 
 
 class ChatTokenizer(Protocol):
@@ -71,9 +71,12 @@ class Passage:
     def num_tokens(self) -> int:
         return sum(len(s) for s in self._following)
 
-    def take(self, num_tokens: int, start: int = 0) -> TokenText:
-        """``num_tokens`` tokens from sentence ``start`` on, going round. It may end up to three tokens short where a
-        cut would leave half a character."""
+    def take(self, num_tokens: int, start: int = 0, whole_sentences: bool = False) -> TokenText:
+        """``num_tokens`` tokens from sentence ``start`` on, going round.
+
+        The last sentence is cut, up to three tokens early where a cut would leave half a character; with
+        ``whole_sentences`` it is left out instead.
+        """
         if num_tokens <= 0:
             return TokenText("", ())
         i = start % len(self)
@@ -85,8 +88,11 @@ class Passage:
             ids.extend(sentence.ids)
             i = (i + 1) % len(self)
             sentence = self._following[i]
-        rest = cut(sentence, num_tokens - len(ids), self._tokenizer)
-        return TokenText("".join([*text, rest.text]), (*ids, *rest.ids))
+        if not whole_sentences:
+            rest = cut(sentence, num_tokens - len(ids), self._tokenizer)
+            text.append(rest.text)
+            ids.extend(rest.ids)
+        return TokenText("".join(text), tuple(ids))
 
 
 def cut(piece: TokenText, num_tokens: int, tokenizer: ChatTokenizer) -> TokenText:
@@ -166,15 +172,21 @@ class PromptBook:
     def encode(self, text: str) -> TokenText:
         return encode(self.tokenizer, text)
 
-    def lines(self, *paths: str) -> list[TokenText]:
-        """The lines of text files (paths under the prompt folder, without .txt), one prompt each."""
-        if paths not in self._lines:
-            self._lines[paths] = [self.encode(line.strip()) for path in paths
-                                  for line in self._read(path).splitlines() if line.strip()]
-        return self._lines[paths]
+    def lines(self, folder: str, names: Sequence[str]) -> list[TokenText]:
+        """The lines of text files of one folder (without .txt), one prompt each."""
+        key = tuple(f"{folder}/{name}" for name in names)
+        if key not in self._lines:
+            self._lines[key] = [self.encode(line.strip()) for path in key
+                                for line in self._read(path).splitlines() if line.strip()]
+        return self._lines[key]
+
+    def remarks(self, names: Sequence[str]) -> list[TokenText]:
+        """Lines that can stand behind another sentence: with a space in front, except in Chinese."""
+        return [line if line.text[0] > "\u2e80" else self.encode(" " + line.text)
+                for line in self.lines("remarks", names)]
 
     def passage(self, *paths: str) -> Passage:
-        """Text files joined into one ring of sentences."""
+        """Text files (paths under the prompt folder, without .txt) joined into one ring of sentences."""
         if paths not in self._passages:
             self._passages[paths] = Passage("\n\n".join(self._read(path) for path in paths), self.tokenizer)
         return self._passages[paths]

@@ -53,15 +53,23 @@ class Traffic:
     """One kind of request in the mix. ``weight`` is its share against the others.
 
     ``system`` names a file of ``assets/prompts/system`` (without .txt); "" sends no system prompt of ours.
-    ``questions`` and ``documents`` name files of these folders. ``prompt_tokens`` and ``output_tokens`` are ranges of
-    its own, (0, 0) follows the knobs. ``turns`` is how long a conversation goes on.
+    ``questions``, ``follow_ups`` (later turns of a conversation), ``backgrounds`` (what somebody says before a
+    question, where the prompt is to be longer; ``heading`` then stands between the two), ``remarks`` (short sentences
+    behind it, which make up the length), ``tasks`` and ``documents`` name files of the folders called so.
+    ``prompt_tokens`` and ``output_tokens`` are ranges of its own, (0, 0) follows the knobs. ``turns`` is how long a
+    conversation goes on.
     """
 
     name: str
     kind: Kind = "chat"
     weight: float = 1.0
     system: str = ""
-    questions: tuple[str, ...] = ("engineering",)
+    questions: tuple[str, ...] = ("engineering", "everyday")
+    follow_ups: tuple[str, ...] = ("questions",)
+    backgrounds: tuple[str, ...] = ("general",)
+    heading: str = "Question:"
+    remarks: tuple[str, ...] = ("questions",)
+    tasks: tuple[str, ...] = ("documents",)
     documents: tuple[str, ...] = ()
     prompt_tokens: tuple[int, int] = (0, 0)
     output_tokens: tuple[int, int] = (0, 0)
@@ -187,13 +195,14 @@ class _Table:
             return default
         if value not in choices:
             raise self.refuse(key, value, "one of " + ", ".join(map(str, choices)))
-        return value  # type: ignore[no-any-return]
+        return value
 
-    def names(self, key: str, default: tuple[str, ...], folder: str) -> tuple[str, ...]:
-        """A list of prompt files in ``folder``."""
+    def names(self, key: str, default: tuple[str, ...]) -> tuple[str, ...]:
+        """A list of prompt files of the folder that is called like the key."""
         value = self.take(key)
         if value is None:
             return default
+        folder = key.replace("_", "-")
         known = prompt_file_names(folder)
         if not isinstance(value, list) or not value or not all(v in known for v in value):
             raise self.refuse(key, value, f"a list of files of assets/prompts/{folder}: {', '.join(known)}")
@@ -322,8 +331,13 @@ def _traffic(table: _Table) -> Traffic:
         kind=kind,
         weight=table.number("weight", basic.weight, 0.001, 1000),
         system=table.choice("system", basic.system, ["", *prompt_file_names("system")]),
-        questions=table.names("questions", basic.questions, "questions"),
-        documents=table.names("documents", tuple(prompt_file_names("documents")), "documents"),
+        questions=table.names("questions", basic.questions),
+        follow_ups=table.names("follow_ups", basic.follow_ups),
+        backgrounds=table.names("backgrounds", basic.backgrounds),
+        heading=table.text("heading", basic.heading),
+        remarks=table.names("remarks", basic.remarks),
+        tasks=table.names("tasks", basic.tasks),
+        documents=table.names("documents", tuple(prompt_file_names("documents"))),
         prompt_tokens=table.token_range("prompt_tokens"),
         output_tokens=table.token_range("output_tokens"),
         priority=table.whole("priority", basic.priority, -1000, 1000),

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from engine.prompts import ChatTokenizer, PromptBook, TokenText, cut
+from engine.prompts import ChatTokenizer, Passage, PromptBook, TokenText, cut
 from engine.request import SamplingParams
 from engine.scenario import Scenario, Traffic
 from engine.trace.events import StepEvents
@@ -30,10 +30,6 @@ WORKLOAD_KNOBS = tuple(name for name, k in KNOBS.items() if k.group in ("workloa
 
 MIN_OUTPUT_ROOM = 16
 """Tokens of the context that a prompt leaves for the answer, however long it is asked to be."""
-
-
-MIN_CONTEXT_TOKENS = 24
-"""A question gets some text to refer to in front of it, where at least so many tokens are left for that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +113,36 @@ class _User:
     messages: list[dict[str, str]] = field(default_factory=list)
     turns_left: int = 0
     common_prefix_tokens: int = 0  # as in NewRequest, for the conversation as a whole
+
+
+@dataclass(frozen=True, slots=True)
+class _Texts:
+    """What one kind of traffic is made of, tokenised."""
+
+    system: TokenText | None
+    questions: list[TokenText]
+    follow_ups: list[TokenText]
+    background: Passage
+    long_background: Passage  # runs on into the documents
+    heading: TokenText
+    remarks: list[TokenText]
+    tasks: list[TokenText]
+    documents: Passage
+
+    @classmethod
+    def of(cls, traffic: Traffic, book: PromptBook) -> _Texts:
+        backgrounds = [f"backgrounds/{name}" for name in traffic.backgrounds]
+        documents = [f"documents/{name}" for name in traffic.documents]
+        return cls(
+            system=book.system(traffic.system) if traffic.system else None,
+            questions=book.lines("questions", traffic.questions),
+            follow_ups=book.lines("follow-ups", traffic.follow_ups),
+            background=book.passage(*backgrounds),
+            long_background=book.passage(*backgrounds, *documents),
+            heading=book.encode(f"\n\n{traffic.heading}\n" if traffic.heading else "\n\n"),
+            remarks=book.remarks(traffic.remarks),
+            tasks=book.lines("tasks", traffic.tasks),
+            documents=book.passage(*documents))
 
 
 class Workload:
@@ -309,17 +335,9 @@ class Workload:
 
     def _prepare_texts(self) -> None:
         """Read and tokenise everything that this scenario can ask for, so that no draw has to."""
-        book = self._book
-        self._preambles = book.passage("preambles")
-        self._tasks = book.lines("tasks")
-        self._follow_ups = book.lines("follow-ups")
-        self._remarks = [book.encode(" " + line.text) for line in book.lines("remarks")]
-        self._question_heading = book.encode("\n\nQuestion: ")
-        self._blank_line = book.encode("\n\n")
-        self._systems = {t.system: book.system(t.system) for t in self.scenario.traffic if t.system}
-        self._questions = {t.name: book.lines(*(f"questions/{n}" for n in t.questions)) for t in self.scenario.traffic}
-        self._documents = {t.name: book.passage(*(f"documents/{n}" for n in t.documents))
-                           for t in self.scenario.traffic}
+        self._texts = {traffic.name: _Texts.of(traffic, self._book) for traffic in self.scenario.traffic}
+        self._preambles = self._book.passage("preambles/workspaces")
+        self._blank_line = self._book.encode("\n\n")
 
     def _draw(self, index: int, arrival_ns: int, user: _User | None) -> NewRequest:
         traffic = user.traffic if user is not None and user.turns_left else None
@@ -365,13 +383,13 @@ class Workload:
     def _take_turn(self, index: int, traffic: Traffic, user: _User) -> tuple[list[int], str, int]:
         """The next turn of a user's conversation: everything said so far, and a question."""
         if user.turns_left:
-            message = self._user_text(index, traffic, self._max_model_len, self._follow_ups)
+            message = self._user_text(index, traffic, self._max_model_len, follow_up=True)
             ids = self._tokenizer.chat([*user.messages, {"role": "user", "content": message.text}])
             if len(ids) + self._range("output_tokens", traffic.output_tokens)[1] <= self._max_model_len:
                 user.turns_left -= 1
                 user.messages.append({"role": "user", "content": message.text})
                 return ids, message.text, user.common_prefix_tokens
-        system, common = self._system_prompt(index, traffic)
+        system, _ = self._system_prompt(index, traffic)
         ids, text, user.common_prefix_tokens = self._compose(index, traffic)
         user.traffic = traffic
         user.turns_left = traffic.turns - 1
@@ -382,9 +400,9 @@ class Workload:
     def _system_prompt(self, index: int, traffic: Traffic) -> tuple[TokenText | None, bool]:
         """The system prompt and whether it is the common one. The share of ``common_prefix`` gets the common one;
         others get instructions of their own, as long but different from the first words on."""
-        if not traffic.system:
+        common = self._texts[traffic.name].system
+        if common is None:
             return None, False
-        common = self._systems[traffic.system]
         if self._random.even(_Purpose.COMMON, index) < float(self.knobs["common_prefix"]):
             return common, True
         rng = self._random.stream(_Purpose.PREAMBLE, index)
@@ -392,44 +410,46 @@ class Workload:
         start = int(rng.integers(len(self._preambles)))
         return own + self._preambles.take(len(common) - len(own), start), False
 
-    def _user_text(self, index: int, traffic: Traffic, room: int,
-                   questions: Sequence[TokenText] | None = None) -> TokenText:
+    def _user_text(self, index: int, traffic: Traffic, room: int, follow_up: bool = False) -> TokenText:
         """What the user says, as long as the draw and the ``room`` in the context allow."""
         low, high = self._range("prompt_tokens", traffic.prompt_tokens)
         target = max(1, min(self._between(_Purpose.PROMPT_LENGTH, index, low, high), room - MIN_OUTPUT_ROOM))
         rng = self._random.stream(_Purpose.TEXT, index)
-        documents = self._documents[traffic.name]
-        place = int(rng.integers(2**32))
+        texts = self._texts[traffic.name]
         if traffic.kind == "document":
-            # A number of its own first, or a document asked for twice would be served from the cache.
-            task = self._tasks[int(rng.integers(len(self._tasks)))]
-            head = self._book.encode(f"Reference {rng.integers(10_000, 100_000)}. ") + task + self._blank_line
-            start = documents.paragraphs[place % len(documents.paragraphs)]
-            return cut(head, target, self._tokenizer) + documents.take(target - len(head), start)
-        question = self._pick_question(questions or self._questions[traffic.name], target, rng)
-        rest = target - len(question) - len(self._question_heading)
-        if rest < MIN_CONTEXT_TOKENS:
-            return self._add_remarks(question, target, rng)
-        return documents.take(rest, place % len(documents)) + self._question_heading + question
-
-    def _pick_question(self, questions: Sequence[TokenText], target: int, rng: np.random.Generator) -> TokenText:
-        """Any question that is not longer than the target, or else the start of the shortest."""
-        mark = int(rng.integers(2**32))
+            return self._document(texts, target, rng)
+        choice = int(rng.integers(2**32))
+        place = int(rng.integers(2**32))
+        questions = texts.follow_ups if follow_up else texts.questions
         fitting = [q for q in questions if len(q) <= target]
-        if fitting:
-            return fitting[mark % len(fitting)]
-        return cut(min(questions, key=len), target, self._tokenizer)
+        if not fitting:
+            return cut(min(questions, key=len), target, self._tokenizer)
+        question = fitting[choice % len(fitting)]
+        rest = target - len(question) - len(texts.heading)
+        background, start = texts.background, place % len(texts.background)
+        if rest > background.num_tokens:
+            background, start = texts.long_background, 0
+        before = background.take(rest, start, whole_sentences=True)
+        said = before + texts.heading + question if before.ids else question
+        return self._add_remarks(said, texts.remarks, target, rng)
 
-    def _add_remarks(self, question: TokenText, target: int, rng: np.random.Generator) -> TokenText:
-        """The question with a few short remarks behind it ("Keep it short."), up to the target or just below it."""
-        used: set[int] = set()
-        while True:
-            rest = target - len(question)
-            fitting = [i for i, remark in enumerate(self._remarks) if len(remark) <= rest and i not in used]
-            if not fitting:
-                return question
-            longest = max(len(self._remarks[i]) for i in fitting)
-            best = [i for i in fitting if len(self._remarks[i]) == longest]
-            chosen = best[int(rng.integers(len(best)))]
-            used.add(chosen)
-            question = question + self._remarks[chosen]
+    def _document(self, texts: _Texts, target: int, rng: np.random.Generator) -> TokenText:
+        """A task and a document from some paragraph on, cut to the target."""
+        # A number of its own comes first, or a document asked for twice would be served from the cache.
+        reference = self._book.encode(f"Reference {rng.integers(10_000, 100_000)}.\n\n")
+        head = reference + texts.tasks[int(rng.integers(len(texts.tasks)))] + self._blank_line
+        paragraphs = texts.documents.paragraphs
+        start = paragraphs[int(rng.integers(len(paragraphs)))]
+        return cut(head, target, self._tokenizer) + texts.documents.take(target - len(head), start)
+
+    def _add_remarks(self, said: TokenText, remarks: Sequence[TokenText], target: int,
+                     rng: np.random.Generator) -> TokenText:
+        """What was said, with a few short remarks behind it ("Keep it short."), up to the target or just below."""
+        left = list(remarks)
+        while fitting := [remark for remark in left if len(remark) <= target - len(said)]:
+            longest = max(map(len, fitting))
+            best = [remark for remark in fitting if len(remark) == longest]
+            remark = best[int(rng.integers(len(best)))]
+            left.remove(remark)
+            said = said + remark
+        return said

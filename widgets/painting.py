@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from PySide6.QtCore import QCoreApplication, QEvent, QPointF, QRect, QRectF, QSize, Qt
 from PySide6.QtGui import (
@@ -26,6 +26,8 @@ from PySide6.QtGui import (
     QPen,
     QPixmap,
     QPolygonF,
+    QStaticText,
+    QTransform,
 )
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
@@ -99,74 +101,107 @@ def nice_ticks(maximum: float, at_most: int = 4) -> list[float]:
 @lru_cache(maxsize=32)
 def title_font(size: int = 11) -> QFont:
     """Panel titles and group headings: small, spaced capitals (Chinese stays as it is)."""
-    result = font(size, bold=True)
+    result = QFont(font(size, bold=True))
     result.setCapitalization(QFont.Capitalization.AllUppercase)
     result.setLetterSpacing(QFont.SpacingType.AbsoluteSpacing, 0.7)
     return result
 
 
+_fonts: dict[int, tuple[QFont, QFontMetricsF]] = {}
+
+
 def metrics(text_font: QFont) -> QFontMetricsF:
-    """Metrics of a font, kept: making them anew costs more than measuring with them."""
-    cached = _metrics_of.get(text_font.key())
+    """Metrics of a font, kept: making them anew costs more than measuring with them.
+
+    Fonts are told apart by identity (comparing them is slow), so take them from :func:`widgets.theme.font`, which
+    gives the same object for the same request, or keep your own.
+    """
+    cached = _fonts.get(id(text_font))
     if cached is None:
-        cached = _metrics_of[text_font.key()] = QFontMetricsF(text_font)
-    return cached
+        if len(_fonts) >= 256:
+            _fonts.clear()
+            _width.cache_clear()
+            _line.cache_clear()
+        cached = _fonts[id(text_font)] = text_font, QFontMetricsF(text_font)
+    return cached[1]
 
 
-_metrics_of: dict[str, QFontMetricsF] = {}
-
-
-@lru_cache(maxsize=4096)
-def _width(text: str, key: str) -> float:
-    return _metrics_of[key].horizontalAdvance(text)
+@lru_cache(maxsize=8192)
+def _width(text: str, font_id: int) -> float:
+    return _fonts[font_id][1].horizontalAdvance(text)
 
 
 def text_width(text: str, text_font: QFont) -> float:
     """Advance of ``text`` in pixels."""
     metrics(text_font)
-    return _width(text, text_font.key())
+    return _width(text, id(text_font))
 
 
-@lru_cache(maxsize=2048)
-def _elided(text: str, key: str, width: int, mode: Qt.TextElideMode) -> str:
-    return _metrics_of[key].elidedText(text, mode, width)
+_ELIDE_RIGHT = Qt.TextElideMode.ElideRight
 
 
-def elide(text: str, text_font: QFont, width: float,
-          mode: Qt.TextElideMode = Qt.TextElideMode.ElideRight) -> str:
+class _Line(NamedTuple):
+    """A line of text, shortened and laid out. ``top`` is from the middle of its capitals up to its layout's top."""
+
+    shown: str
+    width: float
+    layout: QStaticText | None
+    top: float
+
+
+@lru_cache(maxsize=4096)
+def _line(text: str, font_id: int, room: int, mode: Qt.TextElideMode) -> _Line:
+    text_font, m = _fonts[font_id]
+    if m.horizontalAdvance(text) > room:
+        text = m.elidedText(text, mode, room) if room >= m.horizontalAdvance("…") else ""
+    if not text:
+        return _Line("", 0.0, None, 0.0)
+    layout = QStaticText(text)
+    layout.setTextFormat(Qt.TextFormat.PlainText)
+    layout.prepare(QTransform(), text_font)
+    # The layout's ascent may come from a fallback font (Chinese); its size says where the baseline is.
+    return _Line(text, m.horizontalAdvance(text), layout, m.ascent() - m.capHeight() / 2)
+
+
+def elide(text: str, text_font: QFont, width: float, mode: Qt.TextElideMode = _ELIDE_RIGHT) -> str:
     """``text``, shortened with an ellipsis to at most ``width`` pixels; "" if not even the ellipsis fits."""
-    if width < text_width("…", text_font):
-        return ""
-    return _elided(text, text_font.key(), int(width), mode)
+    metrics(text_font)
+    return _line(text, id(text_font), math.ceil(width), mode).shown
+
+
+_LEFT_MIDDLE = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter
+
+
+@lru_cache(maxsize=64)
+def _placement(align: Qt.AlignmentFlag) -> tuple[float, float]:
+    """Where the text goes: 0 is left or top, 0.5 the middle, 1 right or bottom."""
+    across = 1.0 if align & Qt.AlignmentFlag.AlignRight else 0.5 if align & Qt.AlignmentFlag.AlignHCenter else 0.0
+    down = 0.0 if align & Qt.AlignmentFlag.AlignTop else 1.0 if align & Qt.AlignmentFlag.AlignBottom else 0.5
+    return across, down
 
 
 def draw_text(painter: QPainter, rect: QRectF, text: str, *, colour: QColor | str | None = None,
-              text_font: QFont | None = None,
-              align: Qt.AlignmentFlag = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter,
-              mode: Qt.TextElideMode = Qt.TextElideMode.ElideRight) -> float:
-    """Draw one line of text inside ``rect``, elided to fit. Returns the width that it took, in pixels."""
+              text_font: QFont | None = None, align: Qt.AlignmentFlag = _LEFT_MIDDLE,
+              mode: Qt.TextElideMode = _ELIDE_RIGHT) -> float:
+    """Draw one line of text inside ``rect``, elided to fit. Returns the width that it took, in pixels.
+
+    Without ``colour`` it has the theme's text colour. In the middle means that its capitals are.
+    """
     text_font = text_font or font()
-    shown = elide(text, text_font, math.ceil(rect.width() + 0.5), mode)
-    if not shown:
-        return 0.0
-    width = text_width(shown, text_font)
     m = metrics(text_font)
-    if align & Qt.AlignmentFlag.AlignRight:
-        x = rect.right() - width
-    elif align & Qt.AlignmentFlag.AlignHCenter:
-        x = rect.center().x() - width / 2
+    line = _line(text, id(text_font), math.ceil(rect.width() + 0.5), mode)
+    if line.layout is None:
+        return 0.0
+    across, down = _placement(align)
+    x = rect.x() + (rect.width() - line.width) * across
+    if down == 0.5:
+        y = rect.y() + rect.height() / 2 - line.top
     else:
-        x = rect.left()
-    if align & Qt.AlignmentFlag.AlignTop:
-        y = rect.top() + m.ascent()
-    elif align & Qt.AlignmentFlag.AlignBottom:
-        y = rect.bottom() - m.descent()
-    else:
-        y = rect.center().y() + m.capHeight() / 2
+        y = rect.y() + (rect.height() - m.height()) * down
     painter.setFont(text_font)
-    painter.setPen(QColor(colour if colour is not None else theme().text))
-    painter.drawText(QPointF(round(x), round(y)), shown)
-    return width
+    painter.setPen(QColor(theme().text if colour is None else colour))
+    painter.drawStaticText(QPointF(round(x), round(y)), line.layout)
+    return line.width
 
 
 # ---- hatching, swatches, marks ---------------------------------------------------------------------------------------
@@ -350,6 +385,22 @@ class LegendItem:
     colour: str
 
 
+@lru_cache(maxsize=8)
+def _corners(theme_name: str, side: int, ratio: float) -> QPixmap:
+    """The four corners of a panel side by side: painting a large rounded rectangle at every frame is slow."""
+    t = theme()
+    result = QPixmap(math.ceil(2 * side * ratio), math.ceil(2 * side * ratio))
+    result.setDevicePixelRatio(ratio)
+    result.fill(QColor(t.background))
+    painter = QPainter(result)
+    painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+    painter.setPen(QPen(QColor(t.line), 1))
+    painter.setBrush(QColor(t.panel))
+    painter.drawRoundedRect(QRectF(0.5, 0.5, 2 * side - 1, 2 * side - 1), RADIUS, RADIUS)
+    painter.end()
+    return result
+
+
 class Panel(QWidget):
     """A rounded panel with a title, a bold value beside it, and a note or a legend at the right.
 
@@ -362,13 +413,18 @@ class Panel(QWidget):
     :meth:`is_animating` says so.
     """
 
+    whole_legend = False
+    """Show the legend in the header only if all of it fits; the panel finds a place for :meth:`hidden_legend`."""
+
     def __init__(self, selection: Selection, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.selection = selection
         self._title = self._value = self._note = ""
         self._legend: tuple[LegendItem, ...] = ()
+        self._legend_shown = 0
         self._moving = False
         self._ring = False
+        self.setAttribute(Qt.WidgetAttribute.WA_OpaquePaintEvent)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
         self.setMinimumSize(200, 96)
@@ -429,6 +485,10 @@ class Panel(QWidget):
     def note(self) -> str:
         return self._note
 
+    def hidden_legend(self) -> tuple[LegendItem, ...]:
+        """What of the legend the header had no room for when it was last painted."""
+        return self._legend[self._legend_shown:]
+
     def content_rect(self) -> QRectF:
         """Where :meth:`paint_content` draws."""
         return QRectF(MARGIN, HEADER, max(0, self.width() - 2 * MARGIN), max(0, self.height() - HEADER - MARGIN))
@@ -455,12 +515,17 @@ class Panel(QWidget):
 
     def _paint_frame(self, painter: QPainter) -> None:
         t = theme()
-        painter.fillRect(self.rect(), QColor(t.background))
-        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        painter.setPen(QPen(QColor(t.line), 1))
-        painter.setBrush(QColor(t.panel))
-        painter.drawRoundedRect(QRectF(self.rect()).adjusted(0.5, 0.5, -0.5, -0.5), RADIUS, RADIUS)
-        painter.setRenderHint(QPainter.RenderHint.Antialiasing, False)
+        corner, width, height = RADIUS + 2, self.width(), self.height()
+        painter.fillRect(self.rect(), QColor(t.panel))
+        line = QColor(t.line)
+        for edge in (QRect(0, 0, width, 1), QRect(0, height - 1, width, 1), QRect(0, 0, 1, height),
+                     QRect(width - 1, 0, 1, height)):
+            painter.fillRect(edge, line)
+        ratio = self.devicePixelRatioF()
+        corners = _corners(t.name, corner, ratio)
+        for x, y in ((0, 0), (1, 0), (0, 1), (1, 1)):
+            painter.drawPixmap(QRectF(x * (width - corner), y * (height - corner), corner, corner), corners,
+                               QRectF(x * corner * ratio, y * corner * ratio, corner * ratio, corner * ratio))
 
     def _paint_header(self, painter: QPainter) -> None:
         t = theme()
@@ -475,15 +540,16 @@ class Panel(QWidget):
             taken = draw_text(painter, line, self._note, colour=t.secondary, text_font=small,
                               align=Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
             line.setRight(line.right() - taken - MARGIN)
-        self._paint_legend(painter, line, self._legend)
+        self._legend_shown = self._paint_legend(painter, line, self._legend, whole=self.whole_legend)
 
-    def _paint_legend(self, painter: QPainter, line: QRectF, items: Sequence[LegendItem]) -> int:
-        """Draw as many items as fit, right-aligned in ``line``; returns how many."""
+    def _paint_legend(self, painter: QPainter, line: QRectF, items: Sequence[LegendItem], *,
+                      whole: bool = False) -> int:
+        """Draw as many items as fit, right-aligned in ``line``; returns how many. ``whole`` means all or none."""
         small = font(11)
         widths = [12 + 6 + text_width(item.label, small) for item in items]
         count = len(items)
         while count and sum(widths[:count]) + MARGIN * (count - 1) > line.width():
-            count -= 1
+            count = 0 if whole else count - 1
         x = line.right() - sum(widths[:count]) - MARGIN * max(0, count - 1)
         for item, width in zip(items[:count], widths, strict=False):
             draw_swatch(painter, QRectF(round(x), round(line.center().y()) - 5, 10, 10), item.kind, item.colour)

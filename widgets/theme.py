@@ -195,13 +195,12 @@ def load_fonts() -> list[str]:
 _loaded: dict[Path, int] = {}
 
 
-def font(size: int = 12, *, bold: bool = False, mono: bool = False) -> QFont:
-    """A font of ``size`` pixels with tabular figures. Panels use two sizes: 12 for content, 11 for notes."""
-    return QFont(_font(size, bold, mono))
-
-
 @lru_cache(maxsize=64)
-def _font(size: int, bold: bool, mono: bool) -> QFont:
+def font(size: int = 12, *, bold: bool = False, mono: bool = False) -> QFont:
+    """A font of ``size`` pixels with tabular figures. Panels use two sizes: 12 for content, 11 for notes.
+
+    The same request gives the same object, so that what was measured with it can be kept: copy before changing it.
+    """
     result = QFont()
     result.setFamilies(MONO_FAMILIES if mono else TEXT_FAMILIES)
     result.setPixelSize(size)

@@ -1,0 +1,476 @@
+"""The block table: the physical pool at the left, every request's table at the right, and what joins them."""
+
+from __future__ import annotations
+
+from html import escape
+
+import numpy as np
+from PySide6.QtCore import QEvent, QPointF, QRectF, QSize, Qt
+from PySide6.QtGui import (
+    QColor,
+    QHelpEvent,
+    QKeyEvent,
+    QMouseEvent,
+    QPainter,
+    QPen,
+    QWheelEvent,
+)
+from PySide6.QtWidgets import QToolTip, QWidget
+
+from engine.trace.state import EngineState, RequestView
+from widgets.block_motion import BlockMotion
+from widgets.block_rows import Rows
+from widgets.cells import VOID, Grid, Mosaic, TileSet
+from widgets.painting import (
+    MARGIN,
+    LegendItem,
+    Motion,
+    Panel,
+    draw_swatch,
+    draw_text,
+    format_int,
+    format_percent,
+    link_path,
+    text_width,
+)
+from widgets.theme import font, mix, theme, themes, with_alpha
+from widgets.view import Selection, View
+
+_FOOTER = 22
+_LARGEST_CELL = 32
+_MOST_LINKS = 12
+_RIGHT = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
+
+
+class BlockTablePanel(Panel):
+    """One cell a physical block, one row a request; hover or click either and both light up.
+
+    Arrow keys move the selected block through the pool, Escape clears the selection, the wheel scrolls the rows.
+    """
+
+    whole_legend = True
+
+    def __init__(self, selection: Selection, parent: QWidget | None = None) -> None:
+        super().__init__(selection, parent)
+        self._view: View | None = None
+        self._seen: tuple[object, ...] = ()
+        self._motion = BlockMotion()
+        self._rows = Rows()
+        self._scroll = 0
+        self._laid_out_for: tuple[object, ...] = ()
+        self._tables_seen: tuple[object, ...] = ()
+        self._pool: Mosaic | None = None
+        self._tables: Mosaic | None = None
+        self._index = np.empty(0, np.int32)
+        self._pool_at = self._tables_at = QPointF()
+        self._tables_area = QRectF()
+        self._label_width = 0.0
+        self._row_height = 1.0
+        self._ratio = 1.0
+        self.setMouseTracking(True)
+        self.setMinimumSize(300, 160)
+        selection.changed.connect(self._selection_changed)
+        themes.changed.connect(self._update_header)
+        self.retranslate()
+
+    def sizeHint(self) -> QSize:
+        return QSize(860, 392)
+
+    def retranslate(self) -> None:
+        self.set_title(self.tr("Block table"))
+        self.setWhatsThis(self.tr("The pool of KV blocks, and the block table of every request."))
+        self._update_header()
+
+    # ---- what is shown -------------------------------------------------------------------------------------------
+
+    def show_view(self, view: View) -> None:
+        seen = (view.state.info, view.state.step, view.shown_at)
+        if self._view is not None and seen == self._seen and view.state is self._view.state:
+            self._view = view
+            return
+        self._view, self._seen = view, seen
+        self._motion.track(view)
+        self._moving = bool(len(self._motion.moving(Motion.now())))
+        self._update_header()
+        self.update()
+
+    def _update_header(self) -> None:
+        t = theme()
+        self.set_legend((
+            LegendItem(self.tr("owner"), "fill", t.request(0).name()),
+            LegendItem(self.tr("shared"), "ring", t.request(0).name()),
+            LegendItem(self.tr("cached, free"), "hatch", t.secondary),
+            LegendItem(self.tr("free"), "outline", t.outline.name()),
+        ))
+        if self._view is not None:
+            state = self._view.state
+            self.set_value(self.tr("{used} / {usable} blocks · {percent}").format(
+                used=format_int(state.num_used_blocks), usable=format_int(state.num_blocks - 1),
+                percent=format_percent(state.kv_usage)))
+
+    def _selection_changed(self) -> None:
+        request_id = self.selection.request_id
+        if self._view is not None and request_id is not None and self._rows.row_of(request_id) < 0:
+            self._bring_into_sight(request_id)
+        self.update()
+
+    def _bring_into_sight(self, request_id: str) -> None:
+        assert self._view is not None
+        names = [*self._view.state.running, *self._view.state.waiting]
+        if request_id in names:
+            self._scroll = max(0, names.index(request_id) - len(self._rows.requests) // 2)
+
+    # ---- layout --------------------------------------------------------------------------------------------------
+
+    def _lay_out(self, state: EngineState, rect: QRectF) -> None:
+        """Fit the pool and the rows into ``rect``; makes new tiles only when sizes, theme or pixel ratio change."""
+        ratio = self.devicePixelRatioF()
+        total = len(state.running) + len(state.waiting)
+        room = rect.height() - _FOOTER
+        row_height = max(15.0, min(24.0, room // max(1, total)))
+        rows = max(1, int(room // row_height))
+        longest = max((text_width(r.request_id, font(12)) for r in self._rows.requests), default=24.0)
+        label = min(-(-longest // 16) * 16 + 8, rect.width() * 0.12 + 16)
+        key = (rect.width(), rect.height(), ratio, state.num_blocks, theme().name, row_height, label)
+        if key != self._laid_out_for:
+            self._laid_out_for = key
+            self._ratio, self._row_height, self._label_width = ratio, row_height, label
+            share = 0.62 if state.num_blocks < 16_384 else 0.72
+            largest = int(_LARGEST_CELL * ratio)
+            grid = Grid.fit(state.num_blocks, int(rect.width() * share * ratio), int(room * ratio), largest)
+            self._pool = Mosaic(grid, TileSet(grid.width, grid.height, grid.gap_x, grid.gap_y, theme()))
+            self._pool_at = QPointF(round(rect.left() * ratio) / ratio, round(rect.top() * ratio) / ratio)
+            used = (grid.columns * grid.width - grid.gap_x) / ratio
+            left = rect.left() + used + 2 * MARGIN
+            self._tables_area = QRectF(left, rect.top(), rect.right() - left, room)
+            self._tables = None
+        self._lay_out_rows(state, rows)
+
+    def _lay_out_rows(self, state: EngineState, rows: int) -> None:
+        ratio, area = self._ratio, self._tables_area
+        assert self._pool is not None
+        size = int(min(max(self._pool.grid.width, 9 * ratio), 13 * ratio, self._row_height * ratio - 3))
+        count_width = text_width("0,000", font(11)) + 4
+        columns = max(1, int((area.width() - self._label_width - count_width - 6) * ratio) // size)
+        seen = (self._seen, self._scroll, rows, columns, self._laid_out_for)
+        if seen == self._tables_seen:
+            return
+        self._tables_seen = seen
+        self._rows = Rows.lay_out(state, self._scroll, rows, columns)
+        self._scroll = self._rows.first
+        height = int(self._row_height * ratio)
+        grid = Grid(rows * columns, columns, size, height, max(1, round(size * 0.14)), height - size)
+        if self._tables is None or self._tables.grid != grid:
+            tiles = TileSet(grid.width, grid.height, grid.gap_x, grid.gap_y + grid.gap_x, theme(), clear=True)
+            self._tables = Mosaic(grid, tiles)
+            inset = (height - size + grid.gap_x) // 2
+            self._tables_at = QPointF(round((area.left() + self._label_width) * ratio) / ratio,
+                                      (round(area.top() * ratio) + inset) / ratio)
+
+    # ---- painting ------------------------------------------------------------------------------------------------
+
+    def paint_content(self, painter: QPainter, rect: QRectF) -> None:
+        if self._view is None or rect.height() < 2 * _FOOTER:
+            return
+        state = self._view.state
+        self._lay_out(state, rect)
+        assert self._pool is not None
+        assert self._tables is not None
+        now = Motion.now()
+        moving = self._motion.moving(now)
+        moving = moving[moving < state.num_blocks]
+        self._moving = bool(len(moving))
+        self._paint_pool(painter, state, moving, now)
+        self._paint_tables(painter, state, moving, now)
+        self._paint_footer(painter, state, rect)
+        self._paint_lit(painter, state)
+
+    def _paint_pool(self, painter: QPainter, state: EngineState, moving: np.ndarray, now: float) -> None:
+        pool = self._pool
+        assert pool is not None
+        index = pool.tiles.indices(state)
+        hovered = state.requests.get(self.selection.hovered_request or "")
+        if hovered is not None and hovered.blocks and self.selection.hovered_block is None:
+            own = np.zeros(len(index), bool)
+            own[hovered.blocks] = True
+            index[~own] += pool.tiles.count
+        self._index = index
+        pool.show(index)
+        if len(moving):
+            pool.overlay(moving, self._motion.pictures(pool.tiles, index[moving], moving, now))
+        painter.drawImage(self._pool_at, pool.image(self._ratio))
+
+    def _paint_tables(self, painter: QPainter, state: EngineState, moving: np.ndarray, now: float) -> None:
+        tables, rows = self._tables, self._rows
+        assert tables is not None
+        self._paint_row_grounds(painter)
+        index = np.full(tables.grid.count, VOID, np.int32)
+        ids = rows.blocks.ravel()
+        there = np.flatnonzero(ids >= 0)
+        index[there] = tables.tiles.indices(state, ids[there])
+        tables.show(index)
+        if len(moving):
+            hit = there[np.isin(ids[there], moving)]
+            tables.overlay(hit, self._motion.pictures(tables.tiles, index[hit], ids[hit], now))
+        if len(rows.requests):
+            painter.drawImage(self._tables_at, tables.image(self._ratio))
+        self._paint_row_texts(painter)
+
+    def _row_rect(self, row: int) -> QRectF:
+        area = self._tables_area
+        height = int(self._row_height * self._ratio) / self._ratio
+        return QRectF(area.left(), area.top() + row * height, area.width(), height)
+
+    def _paint_row_grounds(self, painter: QPainter) -> None:
+        t = theme()
+        for request_id, ground in ((self.selection.request_id, mix(t.panel, t.accent, 0.16)),
+                                   (self.selection.hovered_request, t.hover)):
+            row = self._rows.row_of(request_id)
+            if row >= 0:
+                painter.fillRect(self._row_rect(row).adjusted(-6, 0, 0, 0), ground)
+
+    def _paint_row_texts(self, painter: QPainter) -> None:
+        t = theme()
+        names, small = font(12), font(11)
+        for row, request in enumerate(self._rows.requests):
+            line = self._row_rect(row)
+            running = request.status == "running"
+            draw_text(painter, QRectF(line.left(), line.top(), self._label_width - 6, line.height()),
+                      request.request_id, colour=t.text if running else t.secondary, text_font=names)
+            if running:
+                draw_text(painter, line, format_int(len(request.blocks)), colour=t.secondary, text_font=small,
+                          align=_RIGHT)
+                more = int(self._rows.more[row])
+                if more >= 0:
+                    cell = self._table_cell(row, more)
+                    draw_text(painter, cell.adjusted(-2, 0, 2, 0), "…", colour=t.secondary, text_font=small,
+                              align=Qt.AlignmentFlag.AlignHCenter | Qt.AlignmentFlag.AlignVCenter)
+            else:
+                left = line.left() + self._label_width
+                draw_swatch(painter, QRectF(round(left), round(line.center().y()) - 5, 10, 10), "outline",
+                            t.request_text(request.colour))
+                draw_text(painter, QRectF(left + 16, line.top(), line.right() - left - 16, line.height()),
+                          self._waiting_text(request), colour=t.secondary, text_font=small)
+        self._paint_scroll_mark(painter)
+
+    def _waiting_text(self, request: RequestView) -> str:
+        if request.status == "preempted":
+            return self.tr("preempted, {n} tokens to recompute").format(n=format_int(request.num_tokens))
+        return self.tr("waiting, {n} tokens").format(n=format_int(request.num_tokens))
+
+    def _paint_scroll_mark(self, painter: QPainter) -> None:
+        shown, total = len(self._rows.requests), self._rows.total
+        if shown < total:
+            area = self._tables_area
+            track = QRectF(area.right() + 4, area.top(), 4, area.height())
+            length = max(16.0, track.height() * shown / total)
+            top = track.top() + (track.height() - length) * self._rows.first / (total - shown)
+            painter.fillRect(QRectF(track.left(), top, track.width(), length), with_alpha(theme().secondary, 0.5))
+
+    def _paint_footer(self, painter: QPainter, state: EngineState, rect: QRectF) -> None:
+        t, small = theme(), font(11)
+        line = QRectF(rect.left(), rect.bottom() - _FOOTER + 6, rect.width(), _FOOTER - 6)
+        hidden = self.hidden_legend()
+        if hidden and rect.width() < 480:  # no room for words about words: the legend is worth more
+            self._paint_legend(painter, line, hidden)
+            return
+        left = QRectF(line.left(), line.top(), self._tables_area.left() - line.left() - MARGIN, line.height())
+        draw_text(painter, left, self.tr("physical pool · 1 cell = 1 block of {n} tokens").format(n=state.block_size),
+                  colour=t.secondary, text_font=small)
+        rows, right = self._rows, line
+        right.setLeft(self._tables_area.left())
+        if len(rows.requests) < rows.total:
+            text = self.tr("requests {first}–{last} of {total} · wheel scrolls").format(
+                first=rows.first + 1, last=rows.first + len(rows.requests), total=rows.total)
+        else:
+            text = self.tr("logical order per request")
+        draw_text(painter, right, text, colour=t.secondary, text_font=small)
+
+    # ---- what is lit ---------------------------------------------------------------------------------------------
+
+    def _pool_cell(self, block: int) -> QRectF:
+        assert self._pool is not None
+        x, y, width, height = (v / self._ratio for v in self._pool.grid.rect(block))
+        return QRectF(self._pool_at.x() + x, self._pool_at.y() + y, width, height)
+
+    def _table_cell(self, row: int, column: int) -> QRectF:
+        assert self._tables is not None
+        grid = self._tables.grid
+        x, y, width, _ = (v / self._ratio for v in grid.rect(row * grid.columns + column))
+        return QRectF(self._tables_at.x() + x, self._tables_at.y() + y, width, width)
+
+    def _paint_lit(self, painter: QPainter, state: EngineState) -> None:
+        """Outline what is selected and what is hovered over, and join the two sides."""
+        t, selection = theme(), self.selection
+        hovering = selection.hovered_request is not None or selection.hovered_block is not None
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        self._light(painter, state, selection.request_id, selection.block, QColor(t.accent), link=not hovering)
+        if hovering:
+            self._light(painter, state, selection.hovered_request, selection.hovered_block, QColor(t.text), link=True)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing, False)
+
+    def _light(self, painter: QPainter, state: EngineState, request_id: str | None, block: int | None,
+               colour: QColor, *, link: bool) -> None:
+        request = state.requests.get(request_id or "")
+        if block is not None and not 0 <= block < state.num_blocks:
+            block = None
+        if block is None and (request is None or not request.blocks):
+            return
+        painter.setBrush(Qt.BrushStyle.NoBrush)
+        if block is None:
+            assert request is not None
+            painter.setPen(QPen(colour, 1.4))
+            painter.drawRects([self._pool_cell(b).adjusted(-0.5, -0.5, 0.5, 0.5) for b in request.blocks[:2048]])
+            anchor = request.blocks[-1]  # where it writes
+            own = self._rows.row_of(request_id)
+            ends = [self._row_rect(own).adjusted(-5, 0, 0, 0)] if own >= 0 else []
+        else:
+            anchor = block
+            ends = [self._table_cell(*place) for place in self._rows.places_of(block)]
+            painter.setPen(QPen(colour, 2))
+            painter.drawRects([cell.adjusted(-1.5, -1.5, 1.5, 1.5) for cell in (self._pool_cell(block), *ends)])
+        if link:
+            painter.setPen(QPen(QColor(theme().accent), 1.2, Qt.PenStyle.DashLine))
+            cell = self._pool_cell(anchor)
+            for end in ends[:_MOST_LINKS]:
+                painter.drawPath(link_path(QPointF(cell.right() + 1, cell.center().y()),
+                                           QPointF(end.left() - 1, end.center().y())))
+
+    # ---- pointing ------------------------------------------------------------------------------------------------
+
+    def hit(self, position: QPointF) -> tuple[str | None, int | None]:
+        """The request and the block under a point: the block alone over the pool, (None, None) over neither."""
+        if self._view is None or self._pool is None or self._tables is None:
+            return None, None
+        inside = (position - self._pool_at) * self._ratio
+        block = self._pool.grid.at(inside.x(), inside.y())
+        if block >= 0:
+            return None, block
+        area = self._tables_area
+        if not area.adjusted(-6, 0, 0, 0).contains(position):
+            return None, None
+        row = int((position.y() - area.top()) / self._row_rect(0).height())
+        if not 0 <= row < len(self._rows.requests):
+            return None, None
+        request_id = self._rows.requests[row].request_id
+        column = int((position.x() - self._tables_at.x()) * self._ratio // self._tables.grid.width)
+        if 0 <= column < self._rows.blocks.shape[1] and position.x() >= self._tables_at.x():
+            there = int(self._rows.blocks[row, column])
+            if there >= 0:
+                return request_id, there
+        return request_id, None
+
+    def mouseMoveEvent(self, event: QMouseEvent) -> None:
+        request_id, block = self.hit(event.position())
+        self.selection.hover(request_id=request_id, block=block)
+
+    def leaveEvent(self, event: QEvent) -> None:
+        self.selection.hover()
+        super().leaveEvent(event)
+
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        if event.button() == Qt.MouseButton.LeftButton:
+            request_id, block = self.hit(event.position())
+            self.selection.select(request_id=request_id, block=block)
+        else:
+            super().mousePressEvent(event)
+
+    def wheelEvent(self, event: QWheelEvent) -> None:
+        rows = -event.angleDelta().y() / 40.0
+        before = self._scroll
+        limit = max(0, self._rows.total - len(self._rows.requests))
+        self._scroll = max(0, min(limit, self._scroll + (int(rows) or (1 if rows > 0 else -1 if rows < 0 else 0))))
+        if self._scroll != before:
+            self.update()
+        event.accept()
+
+    # ---- keys ----------------------------------------------------------------------------------------------------
+
+    def event(self, event: QEvent) -> bool:
+        if event.type() == QEvent.Type.ToolTip and isinstance(event, QHelpEvent):
+            text = self.tooltip_at(QPointF(event.pos()))
+            if text:
+                QToolTip.showText(event.globalPos(), text, self)
+            else:
+                QToolTip.hideText()
+            return True
+        if (event.type() == QEvent.Type.ShortcutOverride and isinstance(event, QKeyEvent)
+                and self.selection.block is not None and event.key() in (*_MOVES, Qt.Key.Key_Escape)):
+            event.accept()  # while a block is selected these keys move it, whatever the window does with them
+            return True
+        return super().event(event)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        key = Qt.Key(event.key())
+        if key == Qt.Key.Key_Escape and (self.selection.block, self.selection.request_id) != (None, None):
+            self.selection.select()
+        elif key in _MOVES and self._view is not None and self._pool is not None and not event.modifiers() & (
+                Qt.KeyboardModifier.ControlModifier | Qt.KeyboardModifier.AltModifier):
+            across, down = _MOVES[key]
+            block = self.selection.block
+            step = across + down * self._pool.grid.columns
+            target = 0 if block is None else block + step
+            if 0 <= target < self._view.state.num_blocks:
+                self.selection.select(block=target)
+        else:
+            super().keyPressEvent(event)
+
+    # ---- tooltips ------------------------------------------------------------------------------------------------
+
+    def tooltip_at(self, position: QPointF) -> str:
+        """Rich text about the block or the request at a point, "" where there is neither."""
+        request_id, block = self.hit(position)
+        if self._view is None:
+            return ""
+        if block is not None:
+            return self._block_tooltip(self._view.state, block)
+        request = self._view.state.requests.get(request_id or "")
+        return self._request_tooltip(request) if request is not None else ""
+
+    def _block_tooltip(self, state: EngineState, block: int) -> str:
+        if block == 0:
+            return _table(self.tr("Block 0: the null block"),
+                          [(self.tr("use"), self.tr("stands for no block; never handed out"))])
+        lines = [(self.tr("tokens"), f"{state.fill[block]} / {state.block_size}")]
+        holders = state.holders.get(block, [])
+        if holders:
+            names = ", ".join(holders[:8]) + (" …" if len(holders) > 8 else "")
+            lines.append((self.tr("held by"), names))
+        lines.append((self.tr("references"), str(int(state.ref_count[block]))))
+        if state.block_hash[block]:
+            lines.append((self.tr("hash"), f"{int(state.block_hash[block]):016x}"))
+        if not holders:
+            free = state.ref_count[1:] == 0
+            place = int(np.count_nonzero(free & (state.free_rank[1:] < state.free_rank[block]))) + 1
+            lines.append((self.tr("free queue"), self.tr("place {place} of {total}").format(
+                place=format_int(place), total=format_int(state.num_free_blocks))))
+        return _table(self.tr("Block {n}").format(n=format_int(block)) + " · " + self._block_state(state, block), lines)
+
+    def _block_state(self, state: EngineState, block: int) -> str:
+        references = int(state.ref_count[block])
+        if references > 1:
+            return self.tr("shared by {n} requests").format(n=references)
+        if references:
+            return self.tr("in use")
+        return self.tr("cached, free") if state.block_hash[block] else self.tr("free")
+
+    def _request_tooltip(self, request: RequestView) -> str:
+        statuses = {"running": self.tr("running"), "waiting": self.tr("waiting"), "preempted": self.tr("preempted"),
+                    "finished": self.tr("finished")}
+        return _table(f"{request.request_id} · {statuses.get(request.status, request.status)}", [
+            (self.tr("tokens"), self.tr("{prompt} prompt, {output} output").format(
+                prompt=format_int(request.num_prompt_tokens), output=format_int(len(request.output_token_ids)))),
+            (self.tr("in the cache"), format_int(request.num_computed_tokens)),
+            (self.tr("blocks"), format_int(len(request.blocks))),
+            (self.tr("from cache"), self.tr("{n} tokens").format(n=format_int(request.hit_tokens))),
+        ])
+
+
+_MOVES = {Qt.Key.Key_Left: (-1, 0), Qt.Key.Key_Right: (1, 0), Qt.Key.Key_Up: (0, -1), Qt.Key.Key_Down: (0, 1)}
+
+
+def _table(heading: str, lines: list[tuple[str, str]]) -> str:
+    secondary = theme().secondary
+    rows = "".join(f'<tr><td style="color:{secondary}">{escape(name)}&nbsp;&nbsp;</td><td>{escape(value)}</td></tr>'
+                   for name, value in lines)
+    return f"<b>{escape(heading)}</b><table cellspacing=0>{rows}</table>"

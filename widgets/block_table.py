@@ -42,7 +42,7 @@ _MOST_LINKS = 12
 _RIGHT = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
 
 
-class BlockTablePanel(Panel):
+class BlockTable(Panel):
     """One cell a physical block, one row a request; hover or click either and both light up.
 
     Arrow keys move the selected block through the pool, Escape clears the selection, the wheel scrolls the rows.

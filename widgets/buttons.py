@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from PySide6.QtCore import QPointF, QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QColor, QFocusEvent, QFont, QPainter, QPaintEvent, QPen, QPolygonF
+from PySide6.QtGui import QColor, QFocusEvent, QFont, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPen, QPolygonF
 from PySide6.QtWidgets import QAbstractButton, QMenu, QSizePolicy, QWidget
 
 from widgets.controls import paint_arrow
@@ -229,3 +229,76 @@ class ElidedLabel(QWidget):
             area.setLeft(area.left() + used + 8)
             if shown != text:
                 break
+
+
+class Tabs(QWidget):
+    """A row of words, one of them chosen. ``options`` are (value, text) pairs; Left and Right move while focused."""
+
+    chosen = Signal(str)
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._options: list[tuple[str, str]] = []
+        self._current = ""
+        self._ring = False
+        self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
+        self.setCursor(Qt.CursorShape.PointingHandCursor)
+        themes.changed.connect(self.update)
+
+    @property
+    def current(self) -> str:
+        return self._current
+
+    def set_options(self, options: Sequence[tuple[str, str]], current: str) -> None:
+        self._options, self._current = list(options), current
+        self.resize(self.sizeHint())
+        self.update()
+
+    def choose(self, value: str) -> None:
+        if value != self._current:
+            self._current = value
+            self.setAccessibleName(dict(self._options).get(value, value))
+            self.update()
+            self.chosen.emit(value)
+
+    def _widths(self) -> list[float]:
+        return [text_width(text, font(11, bold=True)) + 14 for _, text in self._options]
+
+    def sizeHint(self) -> QSize:
+        return QSize(round(sum(self._widths())), 24)
+
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        x = 0.0
+        for (value, _), width in zip(self._options, self._widths(), strict=True):
+            if x <= event.position().x() < x + width:
+                self.choose(value)
+            x += width
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.key() in (Qt.Key.Key_Left, Qt.Key.Key_Right):
+            values = [value for value, _ in self._options]
+            at = values.index(self._current) + (1 if event.key() == Qt.Key.Key_Right else -1)
+            self.choose(values[at % len(values)])
+        else:
+            super().keyPressEvent(event)
+
+    def focusInEvent(self, event: QFocusEvent) -> None:
+        self._ring = event.reason() in (Qt.FocusReason.TabFocusReason, Qt.FocusReason.BacktabFocusReason)
+        super().focusInEvent(event)
+        self.update()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        t = theme()
+        x = 0.0
+        for (value, text), width in zip(self._options, self._widths(), strict=True):
+            chosen = value == self._current
+            draw_text(painter, QRectF(x, 0, width, self.height()), text, colour=t.text if chosen else t.secondary,
+                      text_font=font(11, bold=chosen),
+                      align=Qt.AlignmentFlag.AlignHCenter | Qt.AlignmentFlag.AlignVCenter)
+            if chosen:
+                painter.fillRect(QRectF(x + 7, self.height() - 3, width - 14, 2), QColor(t.accent))
+            x += width
+        if self._ring and self.hasFocus():
+            draw_focus_ring(painter, QRectF(self.rect()), 4)

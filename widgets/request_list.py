@@ -47,6 +47,7 @@ class RequestList(RowsPanel):
         self._state: EngineState | None = None
         self._shown: tuple[object, ...] = ()
         self._rows: list[RequestView] = []
+        self._id_width = 36.0
         self._painted: list[tuple[object, ...]] = []
         self._dirty = QRegion()  # what the paint event under way asks for
         self._can_abort = False
@@ -79,11 +80,14 @@ class RequestList(RowsPanel):
     def _update_changed(self, everything: bool) -> None:
         """Repaint only the rows that look different: most of a long list stands still from step to step."""
         assert self._state is not None
+        width = self._id_width
+        self._id_width = max([36.0] + [text_width(self._rows[i].request_id, font(12, bold=True)) + 12
+                                       for i in self.visible_rows()])
         before, self._painted = self._painted, [
             (r.request_id, r.status, r.num_computed_tokens, len(r.output_token_ids), len(r.text), r.num_preemptions,
              r.request_id == self._state.stopped_at and self._state.stopped_by)
             for r in (self._rows[i] for i in self.visible_rows())]
-        if everything or len(before) != len(self._painted):
+        if everything or width != self._id_width or len(before) != len(self._painted):
             self.update()
             return
         for row, old, new in zip(self.visible_rows(), before, self._painted, strict=True):
@@ -146,7 +150,7 @@ class RequestList(RowsPanel):
         plain, strong, small = font(12), font(12, bold=True), font(11)
         painter.setClipRect(self.rows_rect().adjusted(-MARGIN, 0, MARGIN, 0))
         visible = [self._rows[row] for row in rows]
-        id_width = max([36.0] + [text_width(r.request_id, strong) + 12 for r in visible])
+        id_width = max([self._id_width] + [text_width(r.request_id, strong) + 12 for r in visible])
         for row, request in zip(rows, visible, strict=True):
             line = self.row_rect(row)
             if not self._dirty.intersects(line.toAlignedRect()):

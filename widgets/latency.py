@@ -1,0 +1,440 @@
+"""Latency, throughput, KV use and queues as curves over the run, up to and beyond the viewing step."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyqtgraph as pg
+from PySide6.QtCore import QEvent, QPointF, QRectF, QTimer
+from PySide6.QtGui import QColor, QPainter, QPaintEvent, QResizeEvent, QShowEvent
+from PySide6.QtWidgets import QGraphicsRectItem, QHBoxLayout, QWidget
+
+from engine.trace.metrics import MARK_KINDS, StepSeries
+from widgets.buttons import Tabs
+from widgets.painting import HEADER, MARGIN, Panel, draw_text, format_int, format_ms, format_number, text_width
+from widgets.theme import font, mix, theme, themes, with_alpha
+from widgets.view import Selection, View
+
+REDRAW_INTERVAL_S = 0.2
+WINDOW_STEPS = 600
+"""Steps in sight unless the user zooms."""
+
+MAX_KNOB_LINES = 16
+AXIS_WIDTH = 50
+LOG_FROM, LOG_UNTIL = 10.0, 6.0
+"""TTFT can dwarf ITL: from this ratio on the axis turns logarithmic, below the second one it turns back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """One curve of a chart: its name, its values for rows ``first:end`` of a series, its colour in the theme."""
+
+    name: str
+    values: np.ndarray
+    colour: str
+
+
+def downsample(x: np.ndarray, y: np.ndarray, buckets: int) -> tuple[np.ndarray, np.ndarray]:
+    """At most ``2 * buckets`` points that keep every bucket's smallest and largest value, so that no spike is lost.
+
+    NaN in ``y`` is passed over where its bucket holds a number, and kept as a gap where it holds none.
+    """
+    count = len(x)
+    if buckets < 1 or count <= 2 * buckets:
+        return x, y
+    starts = np.arange(buckets) * count // buckets
+    low, high = np.fmin.reduceat(y, starts), np.fmax.reduceat(y, starts)
+    ends = np.append(starts[1:], count) - 1
+    # Within a bucket the order of the two does not matter: both fall into the same pixel.
+    return np.column_stack((x[starts], x[ends])).ravel(), np.column_stack((low, high)).ravel()
+
+
+class _Axis(pg.AxisItem):
+    """Tick labels in our font, the unit on the topmost one only, round steps also on the logarithmic axis."""
+
+    unit = ""
+    log = False
+
+    def tickValues(self, low: float, high: float, size: float) -> list[tuple[float, list[float]]]:
+        if not self.log:
+            return super().tickValues(low, high, size)[:1]
+        steps = (1, 3) if high - low > 0.8 else (1, 2, 3, 5)
+        ticks = [e + float(np.log10(m)) for e in range(int(np.floor(low)), int(np.ceil(high)) + 1) for m in steps]
+        return [(1.0, [v for v in ticks if low <= v <= high])]
+
+    def tickStrings(self, values: Sequence[float], scale: float, spacing: float) -> list[str]:
+        if self.log:  # of milliseconds; every label has its unit
+            shown = [round(10.0 ** v, 3) for v in values]
+            return [f"{v:g} ms" if v < 1000 else f"{v / 1000:g} s" for v in shown]
+        texts = [format_number(v, 0 if spacing >= 1 else 2) for v in values]
+        if texts and self.unit:
+            top = max(range(len(values)), key=values.__getitem__)
+            texts[top] += "%" if self.unit == "%" else f" {self.unit}"
+        return texts
+
+
+class _EndLabels(QWidget):
+    """Names and values of the curves, in their colours, to the right of the plot: level with their ends, never on
+    a line and never on one another. At the bottom the unit of the x axis."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._labels: list[tuple[float, str, str, QColor]] = []
+        self.x_unit = ""
+        self.x_unit_y = 0.0
+
+    def set_labels(self, labels: list[tuple[float, str, str, QColor]], top: float, bottom: float) -> None:
+        """``(y, name, value, colour)`` each; they keep 26 pixels apart and stay between ``top`` and ``bottom``."""
+        placed: list[tuple[float, str, str, QColor]] = []
+        y_free = top + 13
+        for y, name, value, colour in sorted(labels, key=lambda item: item[0]):
+            y = max(y, y_free)
+            placed.append((y, name, value, colour))
+            y_free = y + 27
+        for index in range(len(placed) - 1, -1, -1):
+            limit = bottom - 13 if index == len(placed) - 1 else placed[index + 1][0] - 27
+            y, name, value, colour = placed[index]
+            placed[index] = (min(y, limit), name, value, colour)
+        if placed != self._labels:
+            self._labels = placed
+            self.update()
+        width = max([40.0] + [max(text_width(n, font(11)), text_width(v, font(11, bold=True)))
+                              for _, n, v, _ in placed])
+        wanted = int(-(-width // 12) * 12) + 8  # in steps, so that a digit more does not shift the plot
+        if wanted != self.width() and (wanted > self.width() or self.width() - wanted > 24):
+            self.setFixedWidth(wanted)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        t = theme()
+        painter.fillRect(self.rect(), QColor(t.panel))
+        for y, name, value, colour in self._labels:
+            draw_text(painter, QRectF(6, y - 13, self.width() - 6, 13), name, colour=colour, text_font=font(11))
+            draw_text(painter, QRectF(6, y, self.width() - 6, 13), value, colour=t.text,
+                      text_font=font(11, bold=True))
+        draw_text(painter, QRectF(6, self.x_unit_y - 8, self.width() - 6, 16), self.x_unit, colour=t.secondary,
+                  text_font=font(11))
+
+
+class LatencyPanel(Panel):
+    """Four charts on one time axis, one at a time. The wheel zooms, a drag pans, a double click shows all again."""
+
+    def __init__(self, selection: Selection, parent: QWidget | None = None) -> None:
+        super().__init__(selection, parent)
+        self._view: View | None = None
+        self._drawn: tuple[object, ...] = ()
+        self._drawn_at = 0.0
+        self._auto = True  # the range follows the run until the user takes it
+        self._range = (0.0, 1.0)
+        self._log = False
+        self.redraws = 0
+        self._soon = QTimer(self)
+        self._soon.setSingleShot(True)
+        self._soon.timeout.connect(self._redraw)
+
+        self._axis, self._x_axis = _Axis("left"), _Axis("bottom")
+        self.plot = pg.PlotWidget(axisItems={"left": self._axis, "bottom": self._x_axis})
+        self._box = self.plot.getViewBox()
+        self._box.setMouseEnabled(x=True, y=False)
+        self._box.setMenuEnabled(False)
+        self._box.setDefaultPadding(0.0)
+        self._box.sigRangeChangedManually.connect(self._zoomed)
+        self.plot.hideButtons()
+        self.plot.setFrameShape(self.plot.Shape.NoFrame)
+        self.plot.setMinimumSize(60, 40)
+        self.plot.viewport().installEventFilter(self)
+        self._axis.setWidth(AXIS_WIDTH)
+        self._x_axis.setHeight(20)
+        self._curves = [pg.PlotCurveItem(connect="finite", antialias=True) for _ in range(3)]
+        self._future = QGraphicsRectItem()
+        self._future.setZValue(10)
+        self._cursor = pg.InfiniteLine(angle=90)
+        self._cursor.setZValue(11)
+        self._knob_lines = [pg.InfiniteLine(angle=90) for _ in range(MAX_KNOB_LINES)]
+        self._knob_labels = [pg.TextItem(anchor=(0, 0)) for _ in range(MAX_KNOB_LINES)]
+        for item in (*self._curves, self._future, self._cursor, *self._knob_lines, *self._knob_labels):
+            self._box.addItem(item, ignoreBounds=True)
+        for label in self._knob_labels:
+            label.setZValue(12)  # above the veil over what is still to come
+        self._labels = _EndLabels()
+
+        row = QHBoxLayout(self)
+        row.setContentsMargins(MARGIN, HEADER, MARGIN, MARGIN - 4)
+        row.setSpacing(0)
+        row.addWidget(self.plot, 1)
+        row.addWidget(self._labels)
+        self.tabs, self.x_tabs = Tabs(self), Tabs(self)
+        self.tabs.chosen.connect(lambda _: self._redraw(force=True))
+        self.x_tabs.chosen.connect(lambda _: self._reset_range())
+        themes.changed.connect(self._restyle)
+        self.retranslate()
+        self._restyle()
+
+    def retranslate(self) -> None:
+        self.set_title(self.tr("Latency"))
+        self.tabs.set_options([("latency", self.tr("latency")), ("throughput", self.tr("tok/s")), ("kv", "KV"),
+                               ("queue", self.tr("queue"))], self.tabs.current or "latency")
+        self.tabs.setToolTip(self.tr(
+            "TTFT and ITL (rolling, in ms), throughput (output tokens a second), KV use (share of the pool's blocks "
+            "that requests hold), and how many requests run and wait."))
+        self.x_tabs.set_options([("step", self.tr("step")), ("time", "s")], self.x_tabs.current or "step")
+        self.x_tabs.setToolTip(self.tr("The x axis: engine steps, or seconds on the run's clock (pauses left out)."))
+        self._place_tabs()
+        self._redraw(force=True)
+
+    # ---- when to draw ---------------------------------------------------------------------------------------------
+
+    def show_view(self, view: View) -> None:
+        self._view = view
+        if self.isVisible() and not self._soon.isActive():
+            wait = self._drawn_at + REDRAW_INTERVAL_S - time.perf_counter()
+            if wait <= 0:
+                self._redraw()
+            else:
+                self._soon.start(int(wait * 1000) + 1)
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self._redraw()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._place_tabs()
+        if self.isVisible():
+            self._soon.start(0)
+
+    def changeEvent(self, event: QEvent) -> None:
+        super().changeEvent(event)
+        if event.type() == QEvent.Type.ApplicationPaletteChange:
+            self._restyle()
+
+    def eventFilter(self, watched: object, event: QEvent) -> bool:
+        if event.type() == QEvent.Type.MouseButtonDblClick:
+            self._reset_range()
+            return True
+        return False
+
+    def _zoomed(self, *_: object) -> None:
+        self._auto = False
+        self._range = tuple(self._box.viewRange()[0])
+        self._soon.start(0)
+
+    def _reset_range(self) -> None:
+        self._auto = True
+        self._redraw(force=True)
+
+    def _place_tabs(self) -> None:
+        right = self.width() - MARGIN + 6
+        for tabs in (self.x_tabs, self.tabs):
+            tabs.move(round(right - tabs.width()), 6)
+            right -= tabs.width() + 12
+        self._header_room = right - MARGIN
+
+    # ---- what to draw ---------------------------------------------------------------------------------------------
+
+    def _curves_of(self, series: StepSeries, rows: slice) -> list[Curve]:
+        t = theme()
+        if self.tabs.current == "throughput":
+            return [Curve(self.tr("output"), series.tokens_per_s[rows], t.accent)]
+        if self.tabs.current == "kv":
+            share = 100.0 * series.used_blocks[rows] / np.maximum(1, series.usable_blocks[rows])
+            return [Curve(self.tr("KV use"), share, t.accent)]
+        if self.tabs.current == "queue":
+            return [Curve(self.tr("running"), series.running[rows].astype(float), t.good),
+                    Curve(self.tr("waiting"), series.waiting[rows].astype(float), t.warning)]
+        return [Curve("TTFT p50", series.ttft_p50_ms[rows], t.good),
+                Curve("ITL p99", series.itl_p99_ms[rows], t.warning),
+                Curve("ITL p50", series.itl_p50_ms[rows], t.accent)]
+
+    def _value_text(self, value: float) -> str:
+        tab = self.tabs.current
+        if np.isnan(value):
+            return "–"
+        if tab == "latency":
+            return format_ms(value)
+        if tab == "throughput":
+            return self.tr("{rate} tok/s").format(rate=format_number(value, 0))
+        return f"{value:.1f}%" if tab == "kv" else format_int(value)
+
+    def _x_of(self, series: StepSeries, rows: slice) -> np.ndarray:
+        if self.x_tabs.current == "time":
+            return series.end_ns[rows] / 1e9
+        return series.step[rows].astype(float)
+
+    def _visible_range(self, x_first: float, x_last: float, x_now: float, series: StepSeries) -> tuple[float, float]:
+        """The part of the x axis in sight, in its own unit."""
+        if not self._auto:
+            return self._range
+        rows = series.n
+        if rows <= WINDOW_STEPS:
+            return x_first, max(x_last, x_first + 1e-3)
+        low, high = self._range
+        if self._view is not None and self._view.following:
+            row = series.index_of(self._view.state.step)
+            first = max(0, row - WINDOW_STEPS)
+            return float(self._x_of(series, slice(first, first + 1))[0]), x_now
+        if low <= x_now <= high and low >= x_first:
+            return low, high  # the cursor moves inside a window that stands still
+        span = (x_last - x_first) * WINDOW_STEPS / rows
+        low = min(max(x_first, x_now - 0.75 * span), x_last - span)
+        return low, low + span
+
+    def _redraw(self, force: bool = False) -> None:
+        view = self._view
+        if view is None or not self.isVisible():
+            return
+        series, step = view.series, view.state.step
+        key = (id(series), series.n, step, self.tabs.current, self.x_tabs.current, self._range, self.plot.width(),
+               self.plot.height(), theme().name)
+        if key == self._drawn and not force:
+            return
+        self._drawn_at = time.perf_counter()
+        self.redraws += 1
+        if series.n:
+            self._draw(view, series, step)
+        else:
+            for curve in self._curves:
+                curve.setData([], [])
+            self._labels.set_labels([], 0, 0)
+            for item in (self._future, self._cursor, *self._knob_lines, *self._knob_labels):
+                item.setVisible(False)
+            self.set_value("")
+        self._drawn = (id(series), series.n, step, self.tabs.current, self.x_tabs.current, self._range,
+                       self.plot.width(), self.plot.height(), theme().name)
+
+    def _draw(self, view: View, series: StepSeries, step: int) -> None:
+        now_row = max(0, series.index_of(step))
+        everything = self._x_of(series, slice(0, series.n))
+        x_now = float(everything[now_row])
+        low, high = self._visible_range(float(everything[0]), float(everything[-1]), x_now, series)
+        self._range = (low, high)
+        first = max(0, int(np.searchsorted(everything, low)) - 1)
+        end = min(series.n, int(np.searchsorted(everything, high, "right")) + 1)
+        rows = slice(first, max(end, first + 1))
+        x = everything[rows]
+        curves = self._curves_of(series, rows)
+
+        top, bottom = self._scale_y(curves)
+        buckets = max(50, self.plot.width() - AXIS_WIDTH)
+        for index, item in enumerate(self._curves):
+            if index >= len(curves):
+                item.setVisible(False)
+                continue
+            xs, ys = downsample(x, self._to_axis(curves[index].values), buckets)
+            item.setData(xs, ys)
+            item.setPen(pg.mkPen(curves[index].colour, width=1))
+            item.setVisible(True)
+        self._axis.unit = {"latency": "ms", "throughput": "", "kv": "%", "queue": ""}[self.tabs.current]
+        self._axis.log = self._log
+        self._box.setRange(xRange=(low, high), yRange=(bottom, top), padding=0)
+        self._axis.picture = self._x_axis.picture = None
+
+        beyond = not view.following and x_now < float(everything[-1])
+        self._future.setVisible(beyond)
+        if beyond:
+            self._future.setRect(QRectF(x_now, bottom, max(0.0, high - x_now), top - bottom))
+        self._cursor.setVisible(not view.following)
+        self._cursor.setPos(x_now)
+        self._draw_knobs(series, low, high, top)
+        self._draw_labels(series, now_row)
+
+    def _to_axis(self, values: np.ndarray) -> np.ndarray:
+        if not self._log:
+            return values
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(values > 0, np.log10(values), np.nan)
+
+    def _scale_y(self, curves: list[Curve]) -> tuple[float, float]:
+        """Top and bottom of the y axis, in its own (perhaps logarithmic) unit; decides on the logarithm."""
+        finite = [c.values[np.isfinite(c.values)] for c in curves]
+        most = max((float(v.max()) for v in finite if len(v)), default=1.0)
+        if self.tabs.current == "latency" and all(len(v) for v in finite):
+            ratio = most / max(1e-3, float(np.median(finite[2])))
+            self._log = ratio > (LOG_UNTIL if self._log else LOG_FROM)
+        else:
+            self._log = False
+        if self._log:
+            least = min(float(v[v > 0].min()) for v in finite if (v > 0).any())
+            bottom, top = np.floor(np.log10(least) * 4) / 4, np.log10(most)
+            return float(top + 0.22 * (top - bottom)), float(bottom)
+        if self.tabs.current == "kv":
+            return 118.0, 0.0
+        return max(most, 1e-3) * 1.22, 0.0  # room above for the knobs' labels
+
+    def _draw_knobs(self, series: StepSeries, low: float, high: float, top: float) -> None:
+        marks = series.marks
+        rows = np.flatnonzero(marks.kinds == MARK_KINDS.index("knob"))
+        places = [(self._x_at(series, int(marks.steps[row])), int(row)) for row in rows[-200:]]
+        shown = [(x, row) for x, row in places if low <= x <= high][-MAX_KNOB_LINES:]
+        pixels = max(1, self.plot.width() - AXIS_WIDTH) / max(1e-9, high - low)
+        free_from = float("inf")  # from the right: the newest label is sure to be shown
+        for index in range(MAX_KNOB_LINES - 1, -1, -1):
+            line, label = self._knob_lines[index], self._knob_labels[index]
+            if index >= len(shown):
+                line.setVisible(False)
+                label.setVisible(False)
+                continue
+            x, row = shown[index]
+            text = marks[row].label
+            width = text_width(text, font(11)) + 8
+            at = (x - low) * pixels
+            room = (high - low) * pixels
+            to_left = at + width > room  # near the right edge the label stands left of its line
+            start = at - width if to_left else at
+            fits = start >= 0 and start + width <= free_from
+            if fits:
+                free_from = start
+            line.setPos(x)
+            line.setVisible(True)
+            label.setAnchor((1 if to_left else 0, 0))
+            label.setText(text, color=theme().accent)
+            label.setPos(x, top)
+            label.setVisible(bool(fits))
+
+    def _x_at(self, series: StepSeries, step: int) -> float:
+        if self.x_tabs.current != "time":
+            return float(step)
+        row = max(0, series.index_of(step))
+        return float(series.start_ns[row]) / 1e9
+
+    def _draw_labels(self, series: StepSeries, row: int) -> None:
+        values = self._curves_of(series, slice(row, row + 1))
+        area = self._box.sceneBoundingRect()
+        labels = []
+        for curve in values:
+            value = float(curve.values[0])
+            at = float(self._to_axis(np.array([value]))[0])
+            y = self._box.mapViewToScene(QPointF(0, at)).y() if np.isfinite(at) else area.bottom()
+            labels.append((y, curve.name, self._value_text(value), QColor(curve.colour)))
+        self._labels.x_unit = (self.x_tabs.current == "time" and "s") or self.tr("step")
+        self._labels.x_unit_y = area.bottom() + 11
+        self._labels.set_labels(labels, area.top(), area.bottom())
+        ttft, p99 = float(series.ttft_p50_ms[row]), float(series.itl_p99_ms[row])
+        headline = f"TTFT p50 {format_ms(ttft)} · ITL p99 {format_ms(p99)}"
+        room = self._header_room - text_width(self.title.upper(), font(11, bold=True)) - 3 * MARGIN
+        self.set_value(headline if text_width(headline, font(12, bold=True)) <= room else "")
+
+    # ---- looks ----------------------------------------------------------------------------------------------------
+
+    def _restyle(self) -> None:
+        t = theme()
+        self.plot.setBackground(QColor(t.panel))
+        for axis in (self._axis, self._x_axis):
+            axis.setPen(pg.mkPen(None))
+            axis.setTextPen(QColor(t.secondary))
+            axis.setTickFont(font(11))
+            axis.setStyle(tickLength=0, autoExpandTextSpace=False, autoReduceTextSpace=False)
+        self._axis.setGrid(False)
+        self.plot.showGrid(y=True, alpha=0.12)
+        self._axis.setTickPen(pg.mkPen(mix(t.line, t.text, 0.3), width=1))
+        self._future.setPen(pg.mkPen(None))
+        self._future.setBrush(with_alpha(t.panel, 0.65))
+        self._cursor.setPen(pg.mkPen(t.text, width=1))
+        for line, label in zip(self._knob_lines, self._knob_labels, strict=True):
+            line.setPen(pg.mkPen(with_alpha(t.accent, 0.8), width=1))
+            label.setFont(font(11))
+        self._labels.update()
+        self._redraw(force=True)

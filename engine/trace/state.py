@@ -268,6 +268,8 @@ class EngineState:
         self.counters.steps += 1
 
     def _arrive(self, arrived: Arrived) -> None:
+        if arrived.request_id in self.requests:
+            raise ValueError(f"there is a request {arrived.request_id} already")
         request = RequestView(
             request_id=arrived.request_id, order=self._next_order, colour=self._pick_colour(),
             arrival_ns=arrived.arrival_ns, arrival_step=self.step, prompt_token_ids=arrived.prompt_token_ids,

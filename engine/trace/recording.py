@@ -1,0 +1,281 @@
+"""Writes a run into an MCAP file while it happens, from a thread of its own.
+
+    metadata "cutaway.run"   the RunInfo, as JSON
+    channel "step"           every StepEvents, as MessagePack; the message's sequence is the step, its time the run's
+    channel "snapshot"       the EngineState every 256 steps, at each knob change, and at the start of a recording
+                             that begins in the middle of a run
+    metadata "cutaway.end"   how many steps were written and how many were lost, when the file is closed
+
+The file itself grows, chunk by chunk, and a chunk is closed at least every half second: whatever happens to the
+program, everything up to the last chunk is there.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import time
+from collections import deque
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from mcap.writer import CompressionType, Writer
+
+from engine.trace.events import RunInfo, StepEvents, encode_step
+from engine.trace.source import SNAPSHOT_INTERVAL, Notice
+from engine.trace.state import CONTRADICTIONS, EngineState, Snapshot, encode_snapshot
+
+CHUNK_BYTES = 160 * 1024
+"""A chunk is closed when it holds this much, before compression."""
+
+FLUSH_SECONDS = 0.3
+POLL_SECONDS = 0.1
+MAX_QUEUED_STEPS = 20_000
+"""Some minutes of a busy engine: a disk that hangs for longer ends the recording."""
+
+RUN_METADATA = "cutaway.run"
+END_METADATA = "cutaway.end"
+STEP_TOPIC = "step"
+SNAPSHOT_TOPIC = "snapshot"
+
+
+class Recorder:
+    """Records from the next :meth:`put` on until :meth:`close`.
+
+    ``state`` is the engine's state when the recording begins in the middle of a run (it is copied); without it the
+    first step must be the run's first. An existing file is replaced.
+
+    Nothing here raises because of the disk: when the file cannot be written (any more), ``error`` says why, the
+    recording is over, and what is on the disk stays readable. Attributes to read at any time, from any thread:
+    ``path``, ``error``, ``dropped`` (steps that are not in the file), ``steps_written`` and ``bytes_written`` (what
+    is safe on its way to the disk).
+    """
+
+    def __init__(self, path: str | os.PathLike[str], info: RunInfo, state: EngineState | None = None, *,
+                 max_queued_steps: int = MAX_QUEUED_STEPS) -> None:
+        self.path = Path(path)
+        self.error: Notice | None = None
+        self.dropped = 0
+        self.steps_written = 0
+        self._info = info
+        self._initial = state.snapshot() if state is not None else None
+        self._state: EngineState | None = state.copy() if state is not None else EngineState(info)
+        self._queue: deque[StepEvents] = deque()
+        self._max_queued = max_queued_steps
+        self._closing = False
+        self._wake = threading.Event()
+        self._file: _GrowingFile | None = None
+        try:
+            self._file = _GrowingFile(self.path)
+        except OSError as error:
+            self._fail(error)
+        self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
+        self._thread.start()
+
+    @property
+    def bytes_written(self) -> int:
+        return self._file.size if self._file is not None else 0
+
+    @property
+    def queued(self) -> int:
+        """Steps that wait to be written."""
+        return len(self._queue)
+
+    def put(self, events: StepEvents) -> None:
+        """Hand a step over. Never blocks and never raises; costs well under a microsecond. For one thread at a time.
+
+        A step that finds the queue full ends the recording, because what follows a gap could not be replayed.
+        """
+        if self.error is not None or self._closing:
+            self.dropped += 1
+        elif len(self._queue) >= self._max_queued:
+            self.dropped += 1
+            self.error = Notice("The disk does not keep up: the recording ends at step {step}. The run goes on.",
+                                step=events.step - 1)
+        else:
+            self._queue.append(events)
+
+    def wait_for_room(self) -> None:
+        """Block until the queue is at most half full, for those who make steps faster than any engine."""
+        while len(self._queue) > self._max_queued // 2 and self._thread.is_alive():
+            self._wake.set()
+            time.sleep(0.002)
+
+    def close(self, timeout: float = 30.0) -> bool:
+        """Write what is queued, finish the file, and wait for that. False if the disk did not get done in time."""
+        self._closing = True
+        self._wake.set()
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    # ---- the recorder's thread -----------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        if self._file is None:
+            self._discard_queue()
+            return
+        try:
+            writer = _open_writer(self._file, self._info)
+            if self._initial is not None:
+                writer.add_snapshot(self._initial)
+            writer.flush()
+            self._write_all(writer)
+            writer.finish(self.steps_written, self.dropped)
+        except Exception as error:  # whatever it is, the run must not suffer from it
+            self._fail(error)
+            self._file.cut_back()
+        finally:
+            self._file.close()
+            self._discard_queue()
+
+    def _write_all(self, writer: _StepWriter) -> None:
+        written = 0
+        open_since: float | None = None  # when the first step came into the chunk that is not closed yet
+        while True:
+            closing = self._closing or self.error is not None  # read before the queue: nothing is added afterwards
+            while self._queue:
+                events = self._queue.popleft()
+                if open_since is None:
+                    open_since = time.monotonic()
+                closed = writer.add_step(events)
+                snapshot = self._advance(events)
+                if snapshot is not None:
+                    closed = writer.add_snapshot(snapshot) or closed
+                written += 1
+                if closed:
+                    self.steps_written, open_since = written, None
+                elif time.monotonic() - open_since > FLUSH_SECONDS:
+                    break
+                if written % 8 == 0:
+                    time.sleep(0)  # let the engine have the interpreter
+            if open_since is not None and (closing or time.monotonic() - open_since > FLUSH_SECONDS):
+                writer.flush()
+                self.steps_written, open_since = written, None
+            if closing and not self._queue:
+                return
+            if not self._queue:
+                self._wake.wait(POLL_SECONDS)
+                self._wake.clear()
+
+    def _advance(self, events: StepEvents) -> Snapshot | None:
+        """Keep the state up to date; a snapshot if one is due."""
+        if self._state is None:
+            return None
+        try:
+            self._state.apply(events)
+        except CONTRADICTIONS:
+            self._state = None  # the steps are what counts, so they go on; the reader will say where they break
+            return None
+        due = (events.step + 1) % SNAPSHOT_INTERVAL == 0 or events.knobs
+        return self._state.snapshot() if due else None
+
+    def _discard_queue(self) -> None:
+        self.dropped += len(self._queue)
+        self._queue.clear()
+
+    def _fail(self, error: Exception) -> None:
+        if self.error is None:
+            self.error = _explain(error, self.path)
+
+
+class _GrowingFile:
+    """What the MCAP writer writes to. ``size`` is what has been written, ``whole`` where the last whole chunk ends."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = open(path, "wb", buffering=0)  # noqa: SIM115
+        self.size = 0
+        self.whole = 0
+
+    def write(self, data: bytes) -> int:
+        view = memoryview(data)
+        while view:
+            count = self._file.write(view)
+            self.size += count
+            view = view[count:]
+        return len(data)
+
+    def tell(self) -> int:
+        return self.size
+
+    def flush(self) -> None:
+        self.whole = self.size
+
+    def cut_back(self) -> None:
+        """Cut off what was begun after the last whole chunk and could not be ended."""
+        with suppress(OSError):  # readers cope
+            self._file.truncate(self.whole)
+            self.size = self.whole
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._file.close()
+
+
+class _StepWriter:
+    """Steps and snapshots into chunks. ``add_...`` return whether the chunk was closed with it."""
+
+    def __init__(self, file: _GrowingFile, writer: Writer, step_channel: int, snapshot_channel: int) -> None:
+        self._file = file
+        self._writer = writer
+        self._step_channel = step_channel
+        self._snapshot_channel = snapshot_channel
+
+    def add_step(self, events: StepEvents) -> bool:
+        return self._add(self._step_channel, events.step, events.end_ns, encode_step(events))
+
+    def add_snapshot(self, snapshot: Snapshot) -> bool:
+        return self._add(self._snapshot_channel, max(0, snapshot.step), snapshot.time_ns, encode_snapshot(snapshot))
+
+    def _add(self, channel: int, step: int, time_ns: int, data: bytes) -> bool:
+        before = self._file.size
+        self._writer.add_message(channel, log_time=time_ns, data=data, publish_time=time_ns,
+                                 sequence=step & 0xFFFFFFFF)
+        if self._file.size == before:
+            return False
+        self._file.flush()
+        return True
+
+    def flush(self) -> None:
+        """Close the chunk."""
+        self._writer.flush()  # flushes the file too
+
+    def finish(self, steps: int, dropped: int) -> None:
+        self._writer.flush()
+        self._writer.add_metadata(END_METADATA, {"steps": str(steps), "dropped": str(dropped)})
+        self._writer.finish()
+        self._file.flush()
+
+
+def _open_writer(file: _GrowingFile, info: RunInfo) -> _StepWriter:
+    writer = Writer(file, chunk_size=CHUNK_BYTES, compression=CompressionType.ZSTD)
+    writer.start(profile="", library=f"cutaway {info.version}")
+    described = msgspec.json.encode(info).decode()
+    writer.add_metadata(RUN_METADATA, {"schema": str(info.schema), "info": described})
+    file.flush()
+    channels = []
+    for topic, kind in ((STEP_TOPIC, StepEvents), (SNAPSHOT_TOPIC, Snapshot)):
+        schema: dict[str, Any] = msgspec.json.schema(kind)
+        schema_id = writer.register_schema(f"cutaway.{kind.__name__}", "jsonschema", msgspec.json.encode(schema))
+        # The header once more: in a chunk it has a checksum, and the summary repeats it at the file's end.
+        channels.append(writer.register_channel(topic, "msgpack", schema_id, {"info": described}))
+    return _StepWriter(file, writer, *channels)
+
+
+def _explain(error: Exception, path: Path) -> Notice:
+    number = error.errno if isinstance(error, OSError) else None
+    if number in (errno.ENOSPC, errno.EDQUOT):
+        return Notice("The disk is full: the recording {path} ends here. The run goes on.", path=path)
+    if number == errno.EFBIG:
+        return Notice("The file {path} may not become larger: the recording ends here. The run goes on.", path=path)
+    if number in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return Notice("{path} may not be written: choose another folder. The run goes on unrecorded.", path=path)
+    if number in (errno.ENOENT, errno.ENOTDIR):
+        return Notice("The folder of {path} does not exist. The run goes on unrecorded.", path=path)
+    if number == errno.EISDIR:
+        return Notice("{path} is a folder: name a file. The run goes on unrecorded.", path=path)
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else f"{type(error).__name__}: {error}"
+    return Notice("The recording {path} cannot be written any more ({reason}). The run goes on.", path=path,
+                  reason=reason)

@@ -64,7 +64,7 @@ def _complain(message: object, status: int) -> int:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    looks = argparse.ArgumentParser(add_help=False)
+    looks = _Parser(add_help=False)
     looks.add_argument("--lang", choices=("en", "zh"), default=argparse.SUPPRESS, help="language of the window")
     looks.add_argument("--theme", choices=("dark", "light"), default=argparse.SUPPRESS, help="theme of the window")
 
@@ -333,8 +333,8 @@ def _models(arguments: argparse.Namespace) -> int:
         size = f"{entry.size_bytes / 1e6:,.0f} MB" if entry.size_bytes else "-"
         state = "ready" if entry.ready else entry.note or "not ready"
         print(f"{entry.spec:<{width}}  {size:>10}  {state}; from {entry.source}")
-    print(f"Converted models are kept in {models_folder()}. --model takes one of these names, a folder, a GGUF file, or "
-          "a name on the Hugging Face hub.", file=sys.stderr)
+    print(f"Converted models are kept in {models_folder()}. --model takes one of these names, a folder, a GGUF file, "
+          "or a name on the Hugging Face hub.", file=sys.stderr)
     return 0
 
 

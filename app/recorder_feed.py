@@ -1,12 +1,11 @@
 """Records a live run, in a thread of its own: neither a slow window nor a slow disk loses a step.
 
 The engine hands every step over in passing. Where recording begins in the middle of a run, the steps before come out
-of the window's history, so that the recording holds the run from its start.
+of the window's history: what made somebody want to record has just happened.
 """
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections import deque
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from engine.trace.events import StepEvents
 from engine.trace.history import LiveHistory
+from engine.trace.state import EngineState
 from engine.worker import EngineThread
 
 if TYPE_CHECKING:
@@ -24,6 +24,9 @@ POLL_S = 0.02
 PAST_BUDGET_S = 0.003
 PAST_AHEAD = 512
 """How many steps of the past may wait to be written: the recorder's queue is bounded, and the past is in no hurry."""
+
+PAST_STEPS = 4096
+"""How far back a recording reaches that begins in the middle of a run: minutes, and a second or two of work."""
 
 
 class RecorderFeed(threading.Thread):
@@ -38,12 +41,15 @@ class RecorderFeed(threading.Thread):
         self.path = path
         self._engine = engine
         self._recorder: Recorder | None = None
-        self._failure: str | None = None
         self._closing = threading.Event()
         self._live: deque[StepEvents] = deque()
         self._past: deque[StepEvents] = deque()
         self._next_past = 0
-        self._past_until = sys.maxsize if midway else -1
+        self._past_until = -1
+        self._state: EngineState | None = None  # before the recording's first step, if that is not the run's first
+        self._begun = threading.Event()
+        if not midway:
+            self._begun.set()
         engine.hub.add_sink(self._live.append)
         self.start()
 
@@ -57,7 +63,7 @@ class RecorderFeed(threading.Thread):
     @property
     def error(self) -> str | None:
         """Why recording has ended early, if it has."""
-        return self._failure or (self._recorder.error if self._recorder is not None else None)
+        return self._recorder.error if self._recorder is not None else None
 
     @property
     def bytes_written(self) -> int:
@@ -69,8 +75,13 @@ class RecorderFeed(threading.Thread):
         return self._recorder.dropped if self._recorder is not None else 0
 
     def begin_past(self, history: LiveHistory | None) -> None:
-        """The steps that ``history`` holds now belong into the recording too."""
+        """The newest of the steps that ``history`` holds now belong into the recording too."""
+        if history is not None and history.last_step >= 0:
+            self._next_past = max(history.first_step, history.last_step + 1 - PAST_STEPS)
+            if self._next_past > 0:
+                self._state = history.state_at(self._next_past - 1)
         self._past_until = history.last_step if history is not None else -1
+        self._begun.set()
 
     @property
     def wants_past(self) -> bool:
@@ -79,7 +90,6 @@ class RecorderFeed(threading.Thread):
     def take_past(self, history: LiveHistory, budget_s: float = PAST_BUDGET_S) -> None:
         """Copy some more of the steps before recording began; called in the thread that owns ``history``."""
         until = time.perf_counter() + budget_s
-        self._next_past = max(self._next_past, history.first_step)
         while self._next_past <= self._past_until and time.perf_counter() < until and len(self._past) < PAST_AHEAD:
             self._past.append(history.events(self._next_past))
             self._next_past += 1
@@ -97,18 +107,13 @@ class RecorderFeed(threading.Thread):
     def run(self) -> None:
         from engine.trace.recording import Recorder
 
-        while not self._engine.loaded.wait(POLL_S):
+        while not (self._engine.loaded.wait(POLL_S) and self._begun.wait(POLL_S)):
             if self._closing.is_set():
                 break
         try:
-            if self._engine.info is None:
-                return  # the model could not be had: there is nothing to record
-            self._recorder = Recorder(self.path, self._engine.info)
-            self._feed(self._recorder)
-        except OSError as failure:
-            self._failure = f"{self.path}: {failure.strerror or failure}"
-        except ValueError as failure:
-            self._failure = str(failure)
+            if self._engine.info is not None:  # else the model could not be had: there is nothing to record
+                self._recorder = Recorder(self.path, self._engine.info, self._state)
+                self._feed(self._recorder)
         finally:
             self._engine.hub.remove_sink(self._live.append)
             if self._recorder is not None:
@@ -122,6 +127,7 @@ class RecorderFeed(threading.Thread):
                 events = self._past.popleft()
                 recorder.put(events)
                 last = events.step
+            recorder.wait_for_room()
             while not self.wants_past and not self._past and self._live:
                 events = self._live.popleft()
                 if events.step > last:

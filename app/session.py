@@ -13,6 +13,7 @@ from typing import Any
 
 from app.recorder_feed import RecorderFeed
 from app.time_control import Pacing, TimeControl
+from engine.trace.events import Refused
 from engine.trace.history import LiveHistory
 from engine.trace.knobs import KnobValue
 from engine.trace.source import RunSource
@@ -166,6 +167,7 @@ class LiveSession(Session):
         self._engine_paused = False
         self._full_speed = 0.0  # steps a second, measured while nothing slowed the engine
         self._slowed = False
+        self._refused: list[Refused] = []
         self.recorder: RecorderFeed | None = RecorderFeed(self.engine, record) if record is not None else None
 
     def start(self) -> None:
@@ -226,6 +228,11 @@ class LiveSession(Session):
 
     def submit(self, text: str, **params: Any) -> None:
         self.engine.submit(text, **params)
+
+    def take_refused(self) -> list[Refused]:
+        """The requests that were turned away since the last call."""
+        refused, self._refused = self._refused, []
+        return refused
 
     def start_recording(self, path: Path) -> None:
         """Record the run to ``path``, from the first of its steps that is still known."""
@@ -296,6 +303,8 @@ class LiveSession(Session):
         while len(self._events) and time.perf_counter() < until:
             for events in self._events.drain(8):
                 history.append(events)
+                if events.refused:
+                    self._refused += events.refused
 
     def _state(self, source: RunSource, step: int) -> EngineState:
         history = self.history

@@ -17,10 +17,10 @@ STEP_NS = 40_000_000  # every step of the fake run takes 40 ms
 class FakeSteps:
     """A run of steps of equal length; ``marks`` says in which step what happened."""
 
-    def __init__(self, count: int, *, complete: bool, marks: dict[str, list[int]] | None = None) -> None:
+    def __init__(self, count: int, *, ended: bool, marks: dict[str, list[int]] | None = None) -> None:
         self.first_step = 0
         self.last_step = count - 1
-        self.complete = complete
+        self.ended = ended
         self.marks = marks or {}
 
     def end_ns(self, step: int) -> int:
@@ -36,11 +36,11 @@ class FakeSteps:
 
 
 def replay(count: int = 100, **marks: list[int]) -> TimeControl:
-    return TimeControl(FakeSteps(count, complete=True, marks=marks), live=False)
+    return TimeControl(FakeSteps(count, ended=True, marks=marks), live=False)
 
 
 def live(count: int = 100, **marks: list[int]) -> tuple[TimeControl, FakeSteps]:
-    steps = FakeSteps(count, complete=False, marks=marks)
+    steps = FakeSteps(count, ended=False, marks=marks)
     return TimeControl(steps, live=True), steps
 
 
@@ -174,7 +174,7 @@ def test_unknown_conditions_and_speeds_are_refused() -> None:
 
 def test_the_end_of_a_live_run_makes_it_a_replay() -> None:
     time, steps = live(10)
-    steps.last_step, steps.complete = 12, True
+    steps.last_step, steps.ended = 12, True
     time.end_of_run()
     assert (time.step, time.following) == (12, False)
     time.follow()
@@ -198,7 +198,7 @@ class Machine(RuleBasedStateMachine):
     def start(self, count: int, is_live: bool, data: st.DataObject) -> None:
         count = max(count, 0 if is_live else 1)
         marks = {c: sorted(data.draw(st.lists(st.integers(0, 120), max_size=4))) for c in CONDITIONS}
-        self.steps = FakeSteps(count, complete=not is_live, marks=marks)
+        self.steps = FakeSteps(count, ended=not is_live, marks=marks)
         self.time = TimeControl(self.steps, live=is_live)
         self.is_live = is_live
         self.now = 0.0
@@ -235,7 +235,7 @@ class Machine(RuleBasedStateMachine):
     @rule()
     def toggle(self) -> None:
         before, attached = self.time.step, self.time.attached
-        restarts = self.steps.complete and self.time.at_edge and not self.time.playing
+        restarts = self.steps.ended and self.time.at_edge and not self.time.playing
         self.time.toggle()
         assert self.time.attached == attached
         assert restarts or self.time.step == before

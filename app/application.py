@@ -1,0 +1,151 @@
+"""Starts the window, and ends it: on its own after a while when asked to, on Ctrl-C, on SIGTERM."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from PySide6.QtCore import QObject, QTimer
+from PySide6.QtWidgets import QApplication
+
+from app.main_window import MainWindow
+from app.session import LiveSession
+from app.settings import Settings
+from app.translation import Language
+from engine.trace.source import RunSource
+from engine.worker import RunSpec
+from widgets.theme import font, load_fonts, style_sheet, theme, themes
+
+POLL_MS = 50
+SCREENSHOT_AFTER_S = 2.0
+
+
+@dataclass(frozen=True)
+class WindowRequest:
+    """What the window is to show: a live run of ``spec``, or ``recording``.
+
+    With ``exit_after`` or ``screenshot`` the window is driven by a script: it starts with the layout as designed and
+    remembers nothing.
+    """
+
+    spec: RunSpec | None = None
+    record: Path | None = None
+    recording: RunSource | None = None
+    recording_path: Path | None = None
+    step: int | None = None
+    language: str | None = None
+    theme: str | None = None
+    screenshot: Path | None = None
+    exit_after: float | None = None
+
+    @property
+    def scripted(self) -> bool:
+        return self.exit_after is not None or self.screenshot is not None
+
+
+def make_application() -> QApplication:
+    """The QApplication, with the program's fonts and its style; the one that exists already if there is one."""
+    app = QApplication.instance()
+    if not isinstance(app, QApplication):
+        app = QApplication(sys.argv[:1])
+    app.setApplicationName("Cutaway")
+    app.setOrganizationName("Cutaway")
+    app.setApplicationDisplayName("Cutaway")
+    load_fonts()
+    app.setStyle("Fusion")  # the same base for the style sheet on every system
+    app.setFont(font())
+    app.setStyleSheet(style_sheet(theme()))
+    return app
+
+
+def run_application(request: WindowRequest) -> int:
+    """Show the window until it is closed. Returns the exit status."""
+    app = make_application()
+    settings = Settings(remember=not request.scripted)
+    if request.language is not None:
+        settings.language = request.language
+    if request.theme is not None:
+        settings.theme = request.theme
+    themes.set(settings.theme)
+    app.setStyleSheet(style_sheet(theme()))
+    themes.changed.connect(lambda: app.setStyleSheet(style_sheet(theme())))
+    window = MainWindow(settings, Language(settings.language))
+    window.show()
+    driver = _Driver(window, request)
+    QTimer.singleShot(0, driver.begin)  # the window is on the screen before anything is loaded
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, driver.interrupted)
+    status = app.exec()
+    status = driver.finish(status)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if not driver.ended_cleanly:
+        os._exit(status)  # something in native code does not let go, and nothing of the user's depends on it
+    return status
+
+
+class _Driver(QObject):
+    """Begins the run, and ends the program when its time has come."""
+
+    def __init__(self, window: MainWindow, request: WindowRequest) -> None:
+        super().__init__(window)
+        self._window = window
+        self._request = request
+        self._deadline: float | None = None
+        self._status = 0
+        self.ended_cleanly = True
+        self._timer = QTimer(self)
+        self._timer.timeout.connect(self._look)
+
+    def begin(self) -> None:
+        request, window = self._request, self._window
+        if request.recording is not None and request.recording_path is not None:
+            window.show_recording(request.recording, request.recording_path, play=request.step is None)
+            if request.step is not None:
+                window.with_session("seek", request.step)
+        elif request.spec is not None:
+            window.start_live(request.spec, request.record)
+        # Even without a deadline: the interpreter must run now and then for a signal to be noticed.
+        self._timer.start(POLL_MS)
+
+    def interrupted(self, number: int, frame: FrameType | None) -> None:
+        self._window.close()
+
+    def _look(self) -> None:
+        request, session = self._request, self._window.session
+        if not request.scripted:
+            return
+        engine = session.engine if isinstance(session, LiveSession) else None
+        if engine is not None and engine.status in ("failed", "stopped"):
+            if engine.error is not None:
+                print(f"cutaway: {engine.error}", file=sys.stderr)
+            self._end(1)
+        elif self._deadline is None:
+            if engine is None or engine.info is not None:
+                self._deadline = time.monotonic() + (request.exit_after or SCREENSHOT_AFTER_S)
+        elif time.monotonic() >= self._deadline:
+            self._end(0)
+
+    def _end(self, status: int) -> None:
+        self._timer.stop()
+        self._status = status
+        path = self._request.screenshot
+        if path is not None and not self._window.save_screenshot(path):
+            print(f"cutaway: --screenshot {path}: cannot be written", file=sys.stderr)
+            self._status = 1
+        session = self._window.session
+        feed = session.recorder if isinstance(session, LiveSession) else None
+        self._window.close()
+        if feed is not None and (feed.error or feed.dropped):
+            print(f"cutaway: {feed.path}: {feed.error or f'{feed.dropped} steps were not recorded'}", file=sys.stderr)
+            self._status = 1
+
+    def finish(self, status: int) -> int:
+        """After the event loop: make sure that nothing is left running, and return the exit status."""
+        self.ended_cleanly = self._window.ended_cleanly
+        return status or self._status

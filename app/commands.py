@@ -1,0 +1,234 @@
+"""What the user can ask of the window: menus, actions and keys, each in one table.
+
+Plain keys (Space, arrows, letters) are handled when nobody else wanted them, so that typing a prompt or turning a knob
+with the arrow keys never plays, steps or records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import QObject, Qt
+from PySide6.QtGui import QAction, QActionGroup, QKeyEvent, QKeySequence
+from PySide6.QtWidgets import QMenu, QMenuBar
+
+from app.translation import LANGUAGES
+from engine.trace.metrics import MARK_KINDS
+from widgets.transport import SPEEDS
+
+if TYPE_CHECKING:
+    from app.main_window import MainWindow
+
+BIG_STEP = 10
+
+
+class Commands(QObject):
+    """Builds the menus of ``window`` and answers its keys."""
+
+    def __init__(self, window: MainWindow, bar: QMenuBar) -> None:
+        super().__init__(window)
+        self._window = window
+        self._actions: dict[str, QAction] = {}
+        self.file, self.view, self.playback, self.help = (QMenu(bar) for _ in range(4))
+        for menu in (self.file, self.view, self.playback, self.help):
+            bar.addMenu(menu)
+        self.recent, self.scenarios = QMenu(self.file), QMenu(self.file)
+        self.themes, self.languages = QMenu(self.view), QMenu(self.view)
+        self.speeds, self.until = QMenu(self.playback), QMenu(self.playback)
+        self.recent.aboutToShow.connect(self._fill_recent)
+        self.scenarios.aboutToShow.connect(self._fill_scenarios)
+        self._build()
+        self.retranslate()
+
+    # ---- building ------------------------------------------------------------------------------------------------
+
+    def _add(self, menu: QMenu, name: str, slot: Callable[[], object], shortcut: str = "",
+             checkable: bool = False) -> QAction:
+        action = QAction(self._window)
+        action.triggered.connect(lambda _checked=False: slot())
+        if shortcut:
+            action.setShortcut(QKeySequence(shortcut))
+        action.setCheckable(checkable)
+        menu.addAction(action)
+        self._window.addAction(action)  # so that its shortcut works while the menu bar is hidden
+        self._actions[name] = action
+        return action
+
+    def _build(self) -> None:
+        w = self._window
+        self._add(self.file, "open", w.choose_recording, "Ctrl+O")
+        self.file.addMenu(self.recent)
+        self.file.addMenu(self.scenarios)
+        self.file.addSeparator()
+        self._add(self.file, "record", w.toggle_recording)
+        self._add(self.file, "record_to", w.choose_record_file, "Ctrl+Shift+R")
+        self._add(self.file, "screenshot", w.choose_screenshot, "Ctrl+Shift+S")
+        self.file.addSeparator()
+        self._add(self.file, "settings", w.show_settings, "Ctrl+,").setMenuRole(QAction.MenuRole.PreferencesRole)
+        self._add(self.file, "quit", w.close, "Ctrl+Q").setMenuRole(QAction.MenuRole.QuitRole)
+
+        for dock in w.docks.docks.values():
+            self.view.addAction(dock.toggleViewAction())
+        self.view.addSeparator()
+        self._add(self.view, "arrange", lambda: w.docks.set_arranging(self._actions["arrange"].isChecked()),
+                  checkable=True)
+        self._add(self.view, "reset", w.docks.reset)
+        self.view.addSeparator()
+        self.view.addMenu(self.themes)
+        self.view.addMenu(self.languages)
+        self._add_group(self.themes, "theme", ("dark", "light"), w.set_theme)
+        self._add_group(self.languages, "language", tuple(LANGUAGES), w.set_language)
+        self._add(self.view, "motion", lambda: w.set_motion(self._actions["motion"].isChecked()), checkable=True)
+        self._add(self.view, "full_screen", w.toggle_full_screen, "F11", checkable=True)
+
+        for name in ("play", "forward", "back", "first", "follow"):
+            self._add(self.playback, name, getattr(self, f"_{name}"))
+        self.playback.addMenu(self.speeds)
+        self.playback.addMenu(self.until)
+        for speed in SPEEDS:
+            text = f"{speed:g}×" if speed >= 1 else f"1/{round(1 / speed)}×"
+            self.speeds.addAction(text).triggered.connect(lambda _c=False, s=speed: w.with_session("set_speed", s))
+        for kind in ("", *(k for k in MARK_KINDS if k != "refused")):
+            self._add(self.until, f"until {kind}", partial(w.with_session, "run_until", kind))
+
+        self._add(self.help, "keys", w.show_keys)
+        self._add(self.help, "about", w.show_about).setMenuRole(QAction.MenuRole.AboutRole)
+
+    def _add_group(self, menu: QMenu, prefix: str, names: tuple[str, ...], slot: Callable[[str], object]) -> None:
+        group = QActionGroup(self)
+        for name in names:
+            group.addAction(self._add(menu, f"{prefix} {name}", partial(slot, name), checkable=True))
+
+    def _fill_recent(self) -> None:
+        self.recent.clear()
+        window = self._window
+        shipped = window.shipped_recordings()
+        for path in window.settings.recent:
+            if path not in (p for p, _ in shipped):
+                self.recent.addAction(path.name).triggered.connect(lambda _c=False, p=path: window.open_recording(p))
+        if shipped and self.recent.actions():
+            self.recent.addSeparator()
+        for path, title in shipped:
+            self.recent.addAction(title).triggered.connect(lambda _c=False, p=path: window.open_recording(p))
+
+    def _fill_scenarios(self) -> None:
+        self.scenarios.clear()
+        for name, title in self._window.scenario_titles():
+            self.scenarios.addAction(title).triggered.connect(
+                lambda _c=False, n=name: self._window.start_scenario(n))
+
+    # ---- texts ---------------------------------------------------------------------------------------------------
+
+    def retranslate(self) -> None:
+        self.file.setTitle(self.tr("&File"))
+        self.view.setTitle(self.tr("&View"))
+        self.playback.setTitle(self.tr("&Playback"))
+        self.help.setTitle(self.tr("&Help"))
+        self.recent.setTitle(self.tr("Recent recordings"))
+        self.scenarios.setTitle(self.tr("Start scenario"))
+        self.themes.setTitle(self.tr("Theme"))
+        self.languages.setTitle(self.tr("Language"))
+        self.speeds.setTitle(self.tr("Speed"))
+        self.until.setTitle(self.tr("Run until"))
+        # A tab keeps a plain key out of Qt's shortcuts, and yet shows it in the menu.
+        texts = {
+            "open": self.tr("Open recording…"),
+            "record": self.tr("Record") + "\tR",
+            "record_to": self.tr("Record to file…"),
+            "screenshot": self.tr("Save screenshot…"),
+            "settings": self.tr("Settings…"),
+            "quit": self.tr("Quit"),
+            "arrange": self.tr("Move panels by their title bars"),
+            "reset": self.tr("Reset the layout"),
+            "theme dark": self.tr("Dark"),
+            "theme light": self.tr("Light"),
+            "motion": self.tr("Motion"),
+            "full_screen": self.tr("Full screen"),
+            "play": self.tr("Play or pause") + "\t" + self.tr("Space"),
+            "forward": self.tr("One step on") + "\t→",
+            "back": self.tr("One step back") + "\t←",
+            "first": self.tr("First step") + "\tHome",
+            "follow": self.tr("Newest step, and follow") + "\tEnd",
+            "until ": self.tr("the end"),
+            "until preemption": self.tr("next preemption"),
+            "until hit": self.tr("next prefix hit"),
+            "until chunk": self.tr("next chunk"),
+            "until eviction": self.tr("next eviction"),
+            "until finish": self.tr("next finished request"),
+            "until knob": self.tr("next knob change"),
+            "keys": self.tr("Keys") + "\t?",
+            "about": self.tr("About Cutaway"),
+            **{f"language {code}": name for code, name in LANGUAGES.items()},
+        }
+        for name, text in texts.items():
+            self._actions[name].setText(text)
+
+    def key_list(self) -> list[tuple[str, str]]:
+        """(keys, what they do), for the list of keys."""
+        return [
+            (self.tr("Space"), self.tr("pause, and go on from the same step")),
+            ("← →", self.tr("one step back or on; with Shift ten")),
+            ("Home", self.tr("to the first step")),
+            ("End", self.tr("to the newest step, and follow the engine")),
+            ("R", self.tr("start or stop recording")),
+            ("O", self.tr("open a recording (also Ctrl+O)")),
+            ("Ctrl+,", self.tr("theme, language and motion")),
+            ("Ctrl+Shift+S", self.tr("save a picture of the window")),
+            ("F11", self.tr("full screen")),
+            ("?", self.tr("this list")),
+        ]
+
+    def sync(self, *, theme: str, language: str, motion: bool, full_screen: bool, recording: bool,
+             live: bool) -> None:
+        """Show the state of things in the menus."""
+        for name, checked in ((f"theme {theme}", True), (f"language {language}", True), ("motion", motion),
+                              ("full_screen", full_screen)):
+            self._actions[name].setChecked(checked)
+        self._actions["record"].setText((self.tr("Stop recording") if recording else self.tr("Record")) + "\tR")
+        self._actions["record"].setEnabled(live)
+        self._actions["record_to"].setEnabled(live and not recording)
+
+    # ---- keys ----------------------------------------------------------------------------------------------------
+
+    def _play(self) -> None:
+        self._window.with_session("toggle_play")
+
+    def _forward(self, count: int = 1) -> None:
+        self._window.with_session("step_forward", count)
+
+    def _back(self, count: int = 1) -> None:
+        self._window.with_session("step_back", count)
+
+    def _first(self) -> None:
+        self._window.with_session("first")
+
+    def _follow(self) -> None:
+        self._window.with_session("follow")
+
+    def key_pressed(self, event: QKeyEvent) -> bool:
+        """Do what the key asks for; False if it asks for nothing."""
+        shift = bool(event.modifiers() & Qt.KeyboardModifier.ShiftModifier)
+        if event.modifiers() & ~(Qt.KeyboardModifier.ShiftModifier | Qt.KeyboardModifier.KeypadModifier):
+            return False
+        if event.text() == "?":
+            self._window.show_keys()
+            return True
+        count = BIG_STEP if shift else 1
+        keys: dict[int, Callable[[], object]] = {
+            Qt.Key.Key_Right: lambda: self._forward(count),
+            Qt.Key.Key_Left: lambda: self._back(count),
+        }
+        once: dict[int, Callable[[], object]] = {
+            Qt.Key.Key_Space: self._play,
+            Qt.Key.Key_Home: self._first,
+            Qt.Key.Key_End: self._follow,
+            Qt.Key.Key_R: self._window.toggle_recording,
+            Qt.Key.Key_O: self._window.choose_recording,
+        }
+        act = keys.get(event.key()) or (once.get(event.key()) if not event.isAutoRepeat() else None)
+        if act is None:
+            return event.key() in once
+        act()
+        return True

@@ -1,0 +1,423 @@
+"""The window: the transport bar on top, the panels as docks, the status strip below, and the run that they show."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from PySide6.QtCore import QEvent, QStandardPaths, Qt, QTimer
+from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QGuiApplication, QKeyEvent
+from PySide6.QtWidgets import QFileDialog, QMainWindow, QMenuBar, QVBoxLayout, QWidget
+
+from app.banner import Banner
+from app.commands import Commands
+from app.dialogs import AboutDialog, KeysDialog, SettingsDialog
+from app.frame_clock import FrameClock
+from app.layouts import Docks
+from app.panels import build_panels
+from app.preparation import Preparation
+from app.presenter import Presenter
+from app.session import LiveSession, ReplaySession, Session
+from app.settings import Settings
+from app.start_card import StartCard
+from app.strip import StripFeed
+from app.translation import Language
+from engine.trace.knobs import KnobError
+from engine.trace.reader import RecordingError, open_recording
+from engine.trace.source import RunSource
+from engine.worker import RunSpec
+from widgets.knob_panel import KnobPanel
+from widgets.painting import Motion
+from widgets.status_strip import StatusStrip
+from widgets.theme import themes
+from widgets.transport import TransportBar
+from widgets.view import Selection
+
+RECORDINGS = Path(__file__).resolve().parents[1] / "assets" / "recordings"
+SLOW_INTERVAL_S = 0.25
+CLOSE_TIMEOUT_S = 2.5
+EDGE = 8
+
+
+class MainWindow(QMainWindow):
+    """Shows one session at a time. ``settings`` and ``language`` outlive the window."""
+
+    def __init__(self, settings: Settings, language: Language) -> None:
+        super().__init__()
+        self.settings = settings
+        self._language = language
+        self.setAcceptDrops(True)
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self.setMinimumSize(960, 600)
+        self.selection = Selection()
+        self.selection.step_requested.connect(lambda step: self.with_session("seek", step))
+        self.panels = build_panels(self.selection)
+        self.transport = TransportBar()
+        self.banner = Banner()
+        self.strip = StatusStrip()
+        self._build_frame()
+        self.docks = Docks(self, self.panels)
+        self.commands = Commands(self, self._menu_bar)
+        self.presenter = Presenter(self.panels, self.transport)
+        self.strip_feed = StripFeed(self.strip)
+        self.card = StartCard(self)
+        self.preparation = Preparation(self.card, self.shipped_recordings)
+        self.clock = FrameClock(self._frame, self)
+        self._next_slow = 0.0
+        self._told: set[str] = set()  # troubles of this session that the banner has told of
+        self._ending: list[threading.Thread] = []
+        self.ended_cleanly = True
+        self._connect()
+        self.resize(1440, 900)
+        self._restore_layout()
+        Motion.enabled = settings.motion
+        self._sync_commands()
+
+    # ---- building ------------------------------------------------------------------------------------------------
+
+    def _build_frame(self) -> None:
+        top = QWidget()
+        column = QVBoxLayout(top)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(0)
+        self._menu_bar = QMenuBar()
+        inner = QVBoxLayout()
+        inner.setContentsMargins(EDGE, EDGE // 2, EDGE, EDGE)
+        inner.setSpacing(EDGE)
+        inner.addWidget(self.transport)
+        inner.addWidget(self.banner)
+        column.addWidget(self._menu_bar)
+        column.addLayout(inner)
+        self.setMenuWidget(top)
+        self.setContentsMargins(EDGE, 0, EDGE, 0)
+        bar = self.statusBar()
+        bar.setSizeGripEnabled(False)
+        bar.addWidget(self.strip, 1)
+
+    def _connect(self) -> None:
+        t = self.transport
+        t.play_toggled.connect(lambda: self.with_session("toggle_play"))
+        t.step_forward.connect(lambda n: self.with_session("step_forward", n))
+        t.step_back.connect(lambda n: self.with_session("step_back", n))
+        t.go_first.connect(lambda: self.with_session("first"))
+        t.follow.connect(lambda: self.with_session("follow"))
+        t.speed_changed.connect(lambda speed: self.with_session("set_speed", speed))
+        t.step_rate_changed.connect(lambda rate: self.with_session("set_speed", rate, "steps"))
+        t.seek.connect(lambda step: self.with_session("seek", step))
+        t.run_until_changed.connect(lambda condition: self.with_session("run_until", condition))
+        t.record_toggled.connect(self.toggle_recording)
+        self.knobs.knob_changed.connect(self._turn_knob)
+        self.knobs.prompt_submitted.connect(self._submit)
+        self.knobs.scenario_chosen.connect(self.start_scenario)
+        self.card.retry.connect(self._restart)
+        self.card.open_recording.connect(self.open_recording)
+        self.card.open_any.connect(self.choose_recording)
+        themes.changed.connect(self._sync_commands)
+
+    @property
+    def knobs(self) -> KnobPanel:
+        panel = self.panels["knobs"]
+        assert isinstance(panel, KnobPanel)
+        return panel
+
+    @property
+    def session(self) -> Session | None:
+        return self.presenter.session
+
+    # ---- sessions ------------------------------------------------------------------------------------------------
+
+    def start_live(self, spec: RunSpec, record: Path | None = None) -> LiveSession:
+        """Run ``spec`` in the background and show it; the model is loaded on the way."""
+        session = LiveSession(spec, record=record)
+        self.show_session(session)
+        session.start()
+        if record is not None:
+            self.settings.add_recent(record)
+        return session
+
+    def start_scenario(self, name: str) -> None:
+        """Start a new run of a scenario, with the model and the options of the one before."""
+        old = self.session
+        spec = old.spec if isinstance(old, LiveSession) else RunSpec()
+        self.start_live(RunSpec(model=spec.model, scenario=name, seed=spec.seed, dtype=spec.dtype, device=spec.device,
+                                num_threads=spec.num_threads, max_model_len=spec.max_model_len))
+
+    def open_recording(self, path: Path, *, play: bool = True) -> bool:
+        """Show a recording; when it is none, the banner says so and what is shown stays."""
+        try:
+            recording = open_recording(path)
+        except RecordingError as refusal:
+            text = str(refusal) if path.name in str(refusal) else f"{path.name}: {refusal}"
+            self.banner.tell(text, "bad", [(self.tr("Open another…"), self.choose_recording)])
+            return False
+        self.show_recording(recording, path, play=play)
+        return True
+
+    def show_recording(self, recording: RunSource, path: Path, *, play: bool = True) -> None:
+        session = ReplaySession(recording, path)
+        self.show_session(session)
+        self.settings.add_recent(path)
+        if play:
+            session.toggle_play()
+        if recording.warnings:
+            self.banner.tell(" ".join(recording.warnings), "warning")
+
+    def show_session(self, session: Session | None) -> None:
+        """Show ``session`` and let go of the one before."""
+        old = self.session
+        if old is not None:
+            ending = threading.Thread(target=old.close, name="session-end", daemon=True)
+            ending.start()
+            self._ending = [t for t in self._ending if t.is_alive()] + [ending]
+        self._told = set()
+        self.banner.dismiss()
+        self.strip_feed.set_session(session)
+        self.selection.select()
+        self.selection.hover()
+        self.knobs.set_enabled_live(isinstance(session, LiveSession))
+        self.presenter.set_session(session)
+        self.preparation.watch(session if isinstance(session, LiveSession) else None)
+        current = session.spec.scenario if isinstance(session, LiveSession) else None
+        self.knobs.set_scenarios(self.scenario_titles(), current or "")
+        self._next_slow = 0.0
+        name = session.path.name if isinstance(session, ReplaySession) and session.path else current
+        self.setWindowTitle(f"{name} – Cutaway" if name else "Cutaway")
+        self.clock.start()
+
+    def with_session(self, command: str, *arguments: Any) -> None:
+        """Give the session one of its named commands; without a session there is nothing to do."""
+        if self.session is not None:
+            getattr(self.session, command)(*arguments)
+
+    # ---- the frame -----------------------------------------------------------------------------------------------
+
+    def _frame(self, now: float) -> bool:
+        drawn = self.presenter.frame(now)
+        if now >= self._next_slow:
+            self._next_slow = now + SLOW_INTERVAL_S
+            drawn |= self._look_around()
+        return drawn
+
+    def _look_around(self) -> bool:
+        """What needs no more than four looks a second: figures, and whether anything went wrong."""
+        session = self.session
+        if isinstance(session, LiveSession):
+            self._watch_engine(session)
+            self.preparation.update()
+        self._sync_commands()
+        return self.strip_feed.update(self.clock.recent_ms())
+
+    def _watch_engine(self, session: LiveSession) -> None:
+        engine = session.engine
+        while engine.notices:
+            self.banner.tell(engine.notices.popleft(), "warning")
+        for refused in session.take_refused():
+            self.banner.tell(self.tr("A prompt was refused: {reason}").format(reason=refused.message), "warning")
+        if engine.info is None:
+            reason = self.tr("The model is being loaded.")
+            self.knobs.set_prompt_disabled(reason if engine.status == "loading" else self.tr("There is no model."))
+        else:
+            self.knobs.set_prompt_disabled("" if engine.is_alive() else self.tr("The engine has stopped."))
+        if engine.status == "failed" and engine.info is not None:
+            text = self.tr("The engine stopped: {reason}. The run up to here can be looked at.")
+            self._tell_once("engine", text.format(reason=engine.error), [(self.tr("Start again"), self._restart)])
+        feed = session.recorder
+        if feed is not None and feed.error is not None:
+            self._tell_once(f"record {feed.path}", self.tr("Recording stopped: {reason}. The run goes on.").format(
+                reason=feed.error), [(self.tr("Record elsewhere…"), self.choose_record_file)])
+
+    def _tell_once(self, key: str, text: str, actions: list[tuple[str, Callable[[], object]]]) -> None:
+        if key not in self._told:
+            self._told.add(key)
+            self.banner.tell(text, "bad", actions)
+
+    def _restart(self) -> None:
+        if isinstance(self.session, LiveSession):
+            self.start_live(self.session.spec)
+
+    # ---- what the user asks for ----------------------------------------------------------------------------------
+
+    def _turn_knob(self, name: str, value: object) -> None:
+        if isinstance(self.session, LiveSession):
+            try:
+                self.session.set_knob(name, value)  # type: ignore[arg-type]
+            except KnobError as refusal:
+                self.banner.tell(str(refusal), "warning")
+
+    def _submit(self, text: str) -> None:
+        if isinstance(self.session, LiveSession):
+            self.session.submit(text)
+
+    def choose_recording(self) -> None:
+        start = self.settings.recent[0].parent if self.settings.recent else recordings_folder()
+        name, _ = QFileDialog.getOpenFileName(self, self.tr("Open recording"), str(start),
+                                              self.tr("Recordings (*.mcap);;All files (*)"))
+        if name:
+            self.open_recording(Path(name))
+
+    def toggle_recording(self) -> None:
+        """Record the live run to a new file in the user's folder for recordings, or stop recording."""
+        session = self.session
+        if not isinstance(session, LiveSession):
+            return
+        if session.recorder is not None and session.recorder.active:
+            path = session.recorder.path
+            session.stop_recording()
+            self.banner.tell(self.tr("The recording is in {path}.").format(path=path), "good",
+                             [(self.tr("Open it"), lambda: self.open_recording(path))])
+            return
+        folder = recordings_folder()
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as failure:
+            self.banner.tell(self.tr("{folder} cannot be made ({reason}). Choose another place.").format(
+                folder=folder, reason=failure.strerror), "bad", [(self.tr("Choose…"), self.choose_record_file)])
+            return
+        name = session.spec.scenario or "run"
+        self.record_to(folder / f"{Path(name).stem}-{datetime.now():%Y%m%d-%H%M%S}.mcap")
+
+    def choose_record_file(self) -> None:
+        name, _ = QFileDialog.getSaveFileName(self, self.tr("Record to file"), str(recordings_folder() / "run.mcap"),
+                                              self.tr("Recordings (*.mcap)"))
+        if name:
+            self.record_to(Path(name))
+
+    def record_to(self, path: Path) -> None:
+        """Record the live run to ``path``, from its first step on."""
+        if isinstance(self.session, LiveSession):
+            self.session.start_recording(path)
+            self.settings.add_recent(path)
+            self._next_slow = 0.0
+
+    def choose_screenshot(self) -> None:
+        pictures = Path(QStandardPaths.writableLocation(QStandardPaths.StandardLocation.PicturesLocation))
+        start = pictures / f"cutaway-{datetime.now():%Y%m%d-%H%M%S}.png"
+        picture = self.grab()  # before a dialog covers the window
+        name, _ = QFileDialog.getSaveFileName(self, self.tr("Save screenshot"), str(start), self.tr("Pictures (*.png)"))
+        if name and not picture.save(name):
+            self.banner.tell(self.tr("{path} could not be written. Choose another place.").format(path=name), "bad",
+                             [(self.tr("Choose…"), self.choose_screenshot)])
+
+    def save_screenshot(self, path: Path) -> bool:
+        """Save the window as it is now, every panel up to date; False when the file cannot be written."""
+        self.presenter.show_all()
+        return self.grab().save(str(path), "PNG")
+
+    def shipped_recordings(self) -> list[tuple[Path, str]]:
+        """(path, title) of the recordings that come with the program."""
+        titles = dict(self.scenario_titles())
+        return [(path, titles.get(path.stem, path.stem)) for path in sorted(RECORDINGS.glob("*.mcap"))]
+
+    def scenario_titles(self) -> list[tuple[str, str]]:
+        """(name, title) of the scenarios that come with the program, in the language of the window."""
+        from engine.scenario import list_scenarios
+
+        return [(s.name, s.title_in(self._language.code)) for s in list_scenarios()]
+
+    # ---- looks ---------------------------------------------------------------------------------------------------
+
+    def set_theme(self, name: str) -> None:
+        self.settings.theme = name
+        themes.set(name)
+        self._sync_commands()
+
+    def set_language(self, code: str) -> None:
+        self.settings.language = code
+        self._language.set(code)
+
+    def set_motion(self, on: bool) -> None:
+        self.settings.motion = on
+        Motion.enabled = on
+        self._sync_commands()
+
+    def toggle_full_screen(self) -> None:
+        """The whole screen, without the menu bar, and back."""
+        full = not self.isFullScreen()
+        self._menu_bar.setVisible(not full)
+        self.showFullScreen() if full else self.showNormal()
+        self._sync_commands()
+
+    def show_settings(self) -> None:
+        SettingsDialog(self, theme=themes.current.name, language=self._language.code, motion=Motion.enabled,
+                       set_theme=self.set_theme, set_language=self.set_language, set_motion=self.set_motion).show()
+
+    def show_keys(self) -> None:
+        KeysDialog(self, self.commands.key_list()).show()
+
+    def show_about(self) -> None:
+        AboutDialog(self).show()
+
+    def _sync_commands(self) -> None:
+        session = self.session
+        live = isinstance(session, LiveSession)
+        recording = isinstance(session, LiveSession) and session.recorder is not None and session.recorder.active
+        self.commands.sync(theme=themes.current.name, language=self._language.code, motion=Motion.enabled,
+                           full_screen=self.isFullScreen(), recording=recording, live=live)
+
+    def _restore_layout(self) -> None:
+        layout = self.settings.layout
+        if layout is not None:
+            self.restoreGeometry(layout[0])
+            self.restoreState(layout[1])
+            screen = QGuiApplication.primaryScreen().availableGeometry()
+            if not screen.intersects(self.frameGeometry()):  # the screen that it was on is gone
+                self.move(screen.topLeft())
+        else:
+            QTimer.singleShot(0, self.docks.proportion)
+
+    def _retranslate(self) -> None:
+        self.commands.retranslate()
+        self.banner.retranslate()
+        self.docks.retranslate()
+        if self.session is not None:
+            current = self.session.spec.scenario if isinstance(self.session, LiveSession) else None
+            self.knobs.set_scenarios(self.scenario_titles(), current or "")
+        self._sync_commands()
+
+    # ---- Qt ------------------------------------------------------------------------------------------------------
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if not self.commands.key_pressed(event):
+            super().keyPressEvent(event)
+
+    def changeEvent(self, event: QEvent) -> None:
+        super().changeEvent(event)
+        if event.type() == QEvent.Type.LanguageChange:
+            QTimer.singleShot(0, self._retranslate)  # after the panels, whose titles are used
+
+    def dragEnterEvent(self, event: QDragEnterEvent) -> None:
+        if any(url.isLocalFile() for url in event.mimeData().urls()):
+            event.acceptProposedAction()
+
+    def dropEvent(self, event: QDropEvent) -> None:
+        path = next((Path(url.toLocalFile()) for url in event.mimeData().urls() if url.isLocalFile()), None)
+        if path is not None:
+            event.acceptProposedAction()
+            QTimer.singleShot(0, lambda: self.open_recording(path))
+
+    def closeEvent(self, event: QCloseEvent) -> None:
+        self.clock.stop()
+        self.settings.save_layout(self.saveGeometry(), self.saveState())
+        self.settings.sync()
+        self.ended_cleanly = self.shut_down()
+        super().closeEvent(event)
+
+    def shut_down(self) -> bool:
+        """End the engine after its step and close the recording. True when nothing is left running."""
+        until = time.perf_counter() + CLOSE_TIMEOUT_S
+        session = self.session
+        self.presenter.set_session(None)
+        done = session.close(CLOSE_TIMEOUT_S) if session is not None else True
+        for ending in self._ending:
+            ending.join(max(0.0, until - time.perf_counter()))
+        return done and not any(t.is_alive() for t in self._ending)
+
+
+def recordings_folder() -> Path:
+    """Where recordings go unless the user says otherwise."""
+    documents = QStandardPaths.writableLocation(QStandardPaths.StandardLocation.DocumentsLocation)
+    return Path(documents or Path.home()) / "Cutaway"

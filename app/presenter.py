@@ -1,0 +1,151 @@
+"""What happens in a frame: the session advances, and whoever has something new to show is asked to.
+
+Panels are paced. While the view moves by itself, a panel is shown new views at its own rate; when the user steps or
+scrubs, all of them at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from app.panels import INTERVALS_S
+from app.session import LiveSession, Session
+from engine.trace.knobs import KnobValue
+from widgets.knob_panel import KnobPanel
+from widgets.painting import Panel
+from widgets.transport import Source, TransportBar, TransportStatus
+
+TRANSPORT_INTERVAL_S = 1 / 15
+
+
+class Presenter:
+    """Shows a session's views in the panels and in the transport bar."""
+
+    def __init__(self, panels: dict[str, Panel], transport: TransportBar) -> None:
+        self._panels = panels
+        self._transport = transport
+        self._session: Session | None = None
+        self._due = dict.fromkeys(panels, 0.0)
+        self._waiting: set[str] = set()  # panels that have not been shown the newest view yet
+        self._transport_due = 0.0
+        self._transport_waiting = True
+        self._knobs: dict[str, KnobValue] | None = None
+        self._recording_since = 0.0
+
+    @property
+    def session(self) -> Session | None:
+        return self._session
+
+    def set_session(self, session: Session | None) -> None:
+        self._session = session
+        self._knobs = None
+        self._waiting = set()
+        self._transport_waiting = True
+        self._transport_due = 0.0
+
+    def frame(self, now: float) -> bool:
+        """Advance, and update what is due. False when nothing has to be painted."""
+        session = self._session
+        drawn = False
+        if session is not None and session.advance(now):
+            self._waiting.update(self._panels)
+            self._transport_waiting = True
+            if not session.time.playing:
+                self._due = dict.fromkeys(self._panels, 0.0)
+                self._transport_due = 0.0
+        if session is not None and session.view is not None and self._waiting:
+            for name in [n for n in self._waiting if self._due[n] <= now]:
+                self._due[name] = now + INTERVALS_S[name]
+                self._waiting.discard(name)
+                drawn |= self._show(name, session)
+        for panel in self._panels.values():
+            if panel.is_animating():
+                panel.update()
+                drawn = True
+        if self._transport_due <= now:
+            self._transport_due = now + TRANSPORT_INTERVAL_S
+            status = transport_status(session, now - self._recording_since)
+            if status.recording != "on":
+                self._recording_since = now
+            if status != self._transport.status or self._transport_waiting:
+                self._transport_waiting = False
+                self._transport.set_status(status)
+                drawn = True
+        return drawn
+
+    def show_all(self) -> None:
+        """Show every panel the newest view now, whatever its pace."""
+        if self._session is not None and self._session.view is not None:
+            for name in self._panels:
+                self._show(name, self._session)
+            self._transport.set_status(transport_status(self._session, 0.0))
+
+    def _show(self, name: str, session: Session) -> bool:
+        panel, view = self._panels[name], session.view
+        assert view is not None
+        if isinstance(panel, KnobPanel):
+            if view.state.knobs == self._knobs:
+                return False
+            self._knobs = dict(view.state.knobs)
+            panel.set_values(self._knobs)
+            return True
+        if not panel.isVisible():
+            self._waiting.add(name)
+            return False
+        panel.show_view(view)
+        return True
+
+
+def transport_status(session: Session | None, record_seconds: float) -> TransportStatus:
+    """What the transport bar shows of ``session``."""
+    if session is None:
+        return TransportStatus()
+    t, source = session.time, session.source
+    status = TransportStatus(
+        source=source_kind(session), model=_model(session), scenario=_scenario(session), playing=t.playing,
+        following=t.following, step=t.step, first_step=t.first_step, last_step=t.last_step,
+        series=source.series if source is not None else None, speed=t.speed, pacing=t.pacing, until=t.until,
+        recording="unavailable")
+    if not isinstance(session, LiveSession):
+        return status
+    feed, engine = session.recorder, session.engine
+    on = feed is not None and feed.active
+    changes: dict[str, object] = {
+        "stage": engine.progress.stage, "fraction": engine.progress.fraction, "message": engine.error or "",
+        "recording": "on" if on else "failed" if feed is not None and feed.error else "off"}
+    if feed is not None:
+        changes |= {"record_seconds": float(int(record_seconds)), "record_bytes": feed.bytes_written,
+                    "record_dropped": feed.dropped, "record_path": str(feed.path), "record_error": feed.error or ""}
+    return replace(status, **changes)  # type: ignore[arg-type]
+
+
+def source_kind(session: Session) -> Source:
+    """The transport's word for where the picture comes from."""
+    if not isinstance(session, LiveSession):
+        return "replay"
+    status = session.engine.status
+    if status in ("loading", "failed"):
+        return "loading" if status == "loading" else "failed"
+    if status in ("finished", "stopped"):
+        return "finished"
+    return "live" if session.time.playing and not session.engine_paused else "paused"
+
+
+def _model(session: Session) -> str:
+    if session.source is not None:
+        return session.source.info.model.name
+    return (session.spec.model or "SmolLM2-135M-Instruct") if isinstance(session, LiveSession) else ""
+
+
+def _scenario(session: Session) -> str:
+    if session.source is None:
+        return (session.spec.scenario or "") if isinstance(session, LiveSession) else ""
+    info = session.source.info
+    where = " ".join(part for part in (info.machine.device.upper() if info.machine.device == "cpu" else
+                                       info.machine.device, SHORT_DTYPES.get(info.model.dtype, info.model.dtype))
+                     if part)
+    return " · ".join(part for part in (info.scenario, where) if part)
+
+
+SHORT_DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
+

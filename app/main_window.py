@@ -25,11 +25,12 @@ from app.session import LiveSession, ReplaySession, Session
 from app.settings import Settings
 from app.start_card import StartCard
 from app.strip import StripFeed
-from app.translation import Language
+from app.translation import LANGUAGES, Language
 from engine.trace.knobs import KnobError
 from engine.trace.reader import RecordingError, open_recording
 from engine.trace.source import RunSource
 from engine.worker import RunSpec
+from widgets.buttons import MenuButton
 from widgets.knob_panel import KnobPanel
 from widgets.painting import Motion
 from widgets.status_strip import StatusStrip
@@ -86,7 +87,7 @@ class MainWindow(QMainWindow):
         column.setSpacing(0)
         self._menu_bar = QMenuBar()
         inner = QVBoxLayout()
-        inner.setContentsMargins(EDGE, EDGE // 2, EDGE, EDGE)
+        inner.setContentsMargins(0, EDGE // 2, 0, EDGE)
         inner.setSpacing(EDGE)
         inner.addWidget(self.transport)
         inner.addWidget(self.banner)
@@ -97,6 +98,10 @@ class MainWindow(QMainWindow):
         bar = self.statusBar()
         bar.setSizeGripEnabled(False)
         bar.addWidget(self.strip, 1)
+        self._language_button = MenuButton()
+        self._language_button.set_options(list(LANGUAGES.items()))
+        self._language_button.chosen.connect(lambda code: self.set_language(str(code)))
+        bar.addPermanentWidget(self._language_button)
 
     def _connect(self) -> None:
         t = self.transport
@@ -352,6 +357,8 @@ class MainWindow(QMainWindow):
         AboutDialog(self).show()
 
     def _sync_commands(self) -> None:
+        self._language_button.current = self._language.code
+        self._language_button.set_texts("", LANGUAGES[self._language.code])
         session = self.session
         live = isinstance(session, LiveSession)
         recording = isinstance(session, LiveSession) and session.recorder is not None and session.recorder.active

@@ -7,7 +7,7 @@ from widgets.block_table import BlockTable
 from widgets.insights import Insights
 from widgets.inspector import Inspector
 from widgets.knob_panel import KnobPanel
-from widgets.latency import LatencyChart
+from widgets.latency import LatencyPanel
 from widgets.painting import Panel
 from widgets.request_list import RequestList
 from widgets.request_timeline import RequestTimeline
@@ -26,7 +26,7 @@ def build_panels(selection: Selection) -> dict[str, Panel]:
         "knobs": KnobPanel(KNOBS.values()),
         "block_table": BlockTable(selection),
         "token_budget": TokenBudget(selection),
-        "latency": LatencyChart(selection),
+        "latency": LatencyPanel(selection),
         "timeline": RequestTimeline(selection),
         "requests": RequestList(selection),
         "inspector": Inspector(selection),

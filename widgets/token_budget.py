@@ -1,0 +1,424 @@
+"""The token budget: what each step spent it on, decode below and prefill chunks above, in the requests' colours."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+from PySide6.QtCore import QEvent, QPointF, QRectF, QSize, Qt
+from PySide6.QtGui import QColor, QImage, QKeyEvent, QMouseEvent, QPainter, QPen, QPolygonF, QWheelEvent
+from PySide6.QtWidgets import QWidget
+
+from engine.trace.metrics import MARK_KINDS, StepSeries
+from widgets.painting import (
+    LegendItem,
+    Panel,
+    draw_text,
+    format_int,
+    format_ms,
+    metrics,
+    nice_ticks,
+    stop_reason_text,
+    text_width,
+)
+from widgets.stacked_bars import stack_columns, widen
+from widgets.theme import font, mix, theme, themes, with_alpha
+from widgets.view import Selection, View
+
+_AXIS = 18
+"""Height of the line of step numbers, and of the line of knob labels."""
+
+_BAR_WIDTHS = (1, 2, 3, 4, 5, 7, 10, 14, 20, 28)
+_KNOB = MARK_KINDS.index("knob")
+_RIGHT = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
+_CENTRE = Qt.AlignmentFlag.AlignHCenter | Qt.AlignmentFlag.AlignVCenter
+
+
+class TokenBudget(Panel):
+    """Bars for the last steps up to the viewing step; steps beyond it are dim.
+
+    A click asks for the step under the pointer, dragging pans, the wheel or + and - change how many steps there are.
+    """
+
+    def __init__(self, selection: Selection, parent: QWidget | None = None) -> None:
+        super().__init__(selection, parent)
+        self._view: View | None = None
+        self._seen: tuple[object, ...] = ()
+        self._zoom = _BAR_WIDTHS.index(5)
+        self._pointer: QPointF | None = None
+        self._dragged_from: tuple[float, int] | None = None
+        self._dragging = False
+        self._asked = -1
+        self._plot = QRectF()
+        self._first = 0  # row of the series at the left edge; negative while the run is shorter than the plot
+        self._end = 0
+        self._current = -1
+        self._bar = 1.0  # width of a step in logical pixels
+        self._picture: tuple[tuple[object, ...], np.ndarray] | None = None
+        self.setMouseTracking(True)
+        self.setMinimumSize(260, 120)
+        themes.changed.connect(self.retranslate)
+        self.retranslate()
+
+    def sizeHint(self) -> QSize:
+        return QSize(860, 172)
+
+    def retranslate(self) -> None:
+        self.set_title(self.tr("Token budget"))
+        self.setWhatsThis(self.tr("How each step spent its token budget: decode below, prefill chunks above."))
+        self.set_legend((LegendItem(self.tr("budget"), "line", theme().warning),))
+        self._update_header()
+
+    # ---- what is shown -------------------------------------------------------------------------------------------
+
+    def show_view(self, view: View) -> None:
+        seen = (view.state.info, view.state.step, view.series.n, view.following)
+        changed = self._view is None or seen != self._seen or view.series is not self._view.series
+        self._view, self._seen = view, seen
+        if changed:
+            self._update_header()
+            self.update()
+
+    def _update_header(self) -> None:
+        if self._view is None:
+            return
+        state, series = self._view.state, self._view.series
+        row = series.index_of(state.step)
+        if row < 0:
+            self.set_value("")
+            self.set_note("")
+            return
+        used = int(series.decode_tokens[row]) + int(series.prefill_tokens[row])
+        self.set_value(self.tr("{used} / {budget} tokens").format(
+            used=format_int(used), budget=format_int(int(series.budget[row]))))
+        reason = stop_reason_text(state.stopped_by)
+        step = format_int(state.step)
+        if reason:
+            self.set_note(self.tr("step {step} stopped: {reason}").format(step=step, reason=reason))
+        else:
+            self.set_note(self.tr("step {step}: nothing was left to schedule").format(step=step))
+
+    # ---- layout --------------------------------------------------------------------------------------------------
+
+    def _lay_out(self, rect: QRectF) -> None:
+        assert self._view is not None
+        series = self._view.series
+        ratio = self.devicePixelRatioF()
+        left = rect.left() + 38
+        room = rect.right() - left
+        pixels = max(1, round(_BAR_WIDTHS[self._zoom] * ratio))
+        columns = max(1, int(room * ratio) // pixels)
+        self._bar = pixels / ratio
+        self._current = series.index_of(self._view.state.step)
+        ahead = 0 if self._view.following else min(series.n - 1 - self._current, columns // 4)
+        self._end = self._current + 1 + ahead
+        self._first = max(self._end - columns, 0)
+        self._plot = QRectF(round(left * ratio) / ratio, round((rect.top() + _AXIS) * ratio) / ratio,
+                            columns * self._bar, max(1.0, rect.height() - 2 * _AXIS))
+
+    def _top(self, series: StepSeries) -> tuple[float, float]:
+        """What the plot's top edge stands for, and the largest budget in it.
+
+        That is the budget, unless the steps use so little of it that the bars could not be read.
+        """
+        rows = slice(self._first, self._end)
+        budget = float(series.budget[rows].max())
+        used = float((series.decode_tokens[rows] + series.prefill_tokens[rows]).max())
+        if 6 * used < budget:
+            step = nice_ticks(max(16.0, 1.5 * used), 2)
+            return step[-1] + step[1] if len(step) > 1 else max(16.0, 1.5 * used), budget
+        return max(budget, used), budget
+
+    def _x(self, row: float) -> float:
+        return self._plot.left() + (row - self._first) * self._bar
+
+    def row_at(self, position: QPointF) -> int:
+        """The row of the series whose bar is under a point, -1 for none."""
+        if not self._plot.adjusted(0, -_AXIS, 0, _AXIS).contains(position):
+            return -1
+        row = self._first + int((position.x() - self._plot.left()) // self._bar)
+        return row if self._first <= row < self._end else -1
+
+    # ---- painting ------------------------------------------------------------------------------------------------
+
+    def paint_content(self, painter: QPainter, rect: QRectF) -> None:
+        t = theme()
+        if self._view is None or self._view.series.n == 0 or self._view.series.index_of(self._view.state.step) < 0:
+            draw_text(painter, rect, self.tr("No step yet"), colour=t.secondary, align=_CENTRE)
+            return
+        if rect.height() < 3 * _AXIS:
+            return
+        series = self._view.series
+        self._lay_out(rect)
+        top, budget = self._top(series)
+        self._paint_scale(painter, top)
+        hovered = self.row_at(self._pointer) if self._pointer is not None and not self._dragging else -1
+        if hovered >= 0:
+            painter.fillRect(QRectF(self._x(hovered), self._plot.top(), max(2.0, self._bar), self._plot.height()),
+                             with_alpha(t.text, 0.14))
+        painter.drawImage(self._plot.topLeft(), self._bars(series, top))
+        self._paint_budget(painter, series, top, budget)
+        self._paint_preemptions(painter, series)
+        if self._end > self._current + 1:
+            self._paint_cursor(painter)
+        self._paint_knobs(painter, series)
+        self._paint_steps(painter, series)
+        if hovered >= 0:
+            self._paint_readout(painter, series, hovered, rect)
+
+    def _bars(self, series: StepSeries, top: float) -> QImage:
+        """The picture of all bars; composed anew only when something in it changed."""
+        t = theme()
+        ratio = self.devicePixelRatioF()
+        pixels, height = round(self._bar * ratio), max(1, round(self._plot.height() * ratio))
+        newest = int(series.step[self._end - 1])
+        key = (id(series), self._first, self._end, newest, self._current, pixels, height, top, t.name)
+        if self._picture is None or self._picture[0] != key:
+            offsets, colours, tokens, prefill = series.segments_between(self._first, self._end)
+            dim = np.zeros(len(colours), np.intp)
+            dim[offsets[self._current + 1 - self._first]:] = 1
+            paint = _paints(t.name)[dim, prefill.astype(np.intp), colours]
+            columns = stack_columns(offsets, tokens, prefill, paint, height / top, height)
+            self._picture = key, widen(columns, pixels, 1 if pixels >= 3 else 0)
+        picture = self._picture[1]
+        image = QImage(picture.data, picture.shape[1], picture.shape[0], 4 * picture.shape[1],
+                       QImage.Format.Format_ARGB32_Premultiplied)
+        image.setDevicePixelRatio(ratio)
+        return image
+
+    def _y(self, tokens: float, top: float) -> float:
+        return self._plot.bottom() - tokens / top * self._plot.height()
+
+    def _paint_scale(self, painter: QPainter, top: float) -> None:
+        t, small = theme(), font(11)
+        ticks = nice_ticks(top, 2 if self._plot.height() < 90 else 4)
+        if top - ticks[-1] > 0.2 * top or len(ticks) < 2:
+            ticks.append(top)
+        else:
+            ticks[-1] = top
+        last = ticks[-1]
+        for tick in ticks:
+            y = round(self._y(tick, top))
+            painter.fillRect(QRectF(self._plot.left(), y, self._plot.width(), 1), QColor(t.line))
+            # The uppermost says what is counted.
+            draw_text(painter, QRectF(0, y - 8, self._plot.left() - 8, 16), format_int(tick),
+                      colour=t.secondary, text_font=small, align=_RIGHT)
+            if tick == last:
+                draw_text(painter, QRectF(self._plot.left() - 38, y - 22, 60, 14), self.tr("tokens"),
+                          colour=t.secondary, text_font=small)
+
+    def _paint_budget(self, painter: QPainter, series: StepSeries, top: float, largest: float) -> None:
+        """A step line; where the budget lies above the plot, a dashed line at the edge says how much it is."""
+        t = theme()
+        budget = series.budget[self._first:self._end]
+        edges = [0, *(np.flatnonzero(np.diff(budget)) + 1).tolist(), len(budget)]
+        points: list[QPointF] = []
+        for start, end in pairwise(edges):
+            y = round(self._y(min(float(budget[start]), top), top)) + 0.5
+            points += [QPointF(self._x(self._first + start), y), QPointF(self._x(self._first + end), y)]
+        style = Qt.PenStyle.SolidLine if largest <= top else Qt.PenStyle.DashLine
+        painter.setPen(QPen(QColor(t.warning), 1.5, style))
+        painter.drawPolyline(QPolygonF(points))
+        if largest > top:
+            draw_text(painter, QRectF(self._plot.left(), self._plot.top() + 3, self._plot.width() - 4, 14),
+                      self.tr("budget {n} lies above ↑").format(n=format_int(float(budget[-1]))),
+                      colour=t.warning, text_font=font(11), align=_RIGHT)
+
+    def _paint_preemptions(self, painter: QPainter, series: StepSeries) -> None:
+        """A small triangle under every step that preempted."""
+        rows = np.flatnonzero(series.preemptions[self._first:self._end])
+        if not len(rows):
+            return
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        painter.setPen(Qt.PenStyle.NoPen)
+        painter.setBrush(QColor(theme().bad))
+        y = self._plot.bottom() + 1.5
+        for row in rows[-400:].tolist():
+            x = self._x(self._first + row) + self._bar / 2
+            painter.drawPolygon(QPolygonF([QPointF(x, y), QPointF(x - 3, y + 5), QPointF(x + 3, y + 5)]))
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing, False)
+
+    def _paint_cursor(self, painter: QPainter) -> None:
+        """A frame around the viewing step, where there are steps beyond it."""
+        x, width = round(self._x(self._current)) - 1, max(3, round(self._bar) + 1)
+        painter.setBrush(Qt.BrushStyle.NoBrush)
+        painter.setPen(QPen(QColor(theme().text), 1))
+        painter.drawRect(QRectF(x + 0.5, round(self._plot.top()) - 2.5, width - 1, round(self._plot.height()) + 4))
+
+    def _paint_knobs(self, painter: QPainter, series: StepSeries) -> None:
+        """A line where a knob was turned, with what was turned where there is room for it, the newest first."""
+        steps = series.step
+        low, high = np.searchsorted(series.marks.steps, (steps[self._first], steps[self._end - 1] + 1)).tolist()
+        found = (np.flatnonzero(series.marks.kinds[low:high] == _KNOB) + low).tolist()
+        t, small = theme(), font(11)
+        free = self._plot.right() + 4
+        labels: dict[int, list[str]] = {}
+        for at in found:
+            mark = series.marks[at]
+            labels.setdefault(series.index_of(mark.step), []).append(mark.label)
+        for row in sorted(labels, reverse=True):
+            x = round(self._x(row))
+            painter.fillRect(QRectF(x, self._plot.top() - 6, 1, self._plot.height() + 6), QColor(t.accent))
+            text = labels[row][0] + (f" +{len(labels[row]) - 1}" if len(labels[row]) > 1 else "")
+            width = text_width(text, small)
+            if x + 5 + width <= free:
+                left = x + 5.0
+            elif x - 5 - width >= self._plot.left() and x - 5 <= free:
+                left = x - 5.0 - width
+            else:
+                continue
+            draw_text(painter, QRectF(left, self._plot.top() - _AXIS, width + 1, _AXIS - 2), text, colour=t.accent,
+                      text_font=small)
+            free = min(left, x) - 8
+
+    def _paint_steps(self, painter: QPainter, series: StepSeries) -> None:
+        """Numbers under the bars, round ones, and what they count at the first."""
+        t, small = theme(), font(11)
+        steps = series.step
+        first, last = int(steps[self._first]), int(steps[self._end - 1])
+        line = QRectF(self._plot.left(), self._plot.bottom() + 4, self._plot.width(), _AXIS - 4)
+        interval = 1
+        while interval * self._bar < text_width(format_int(last), small) + 40:
+            interval = interval * 10 // 4 if str(interval)[0] == "2" else interval * 2
+        free = line.left() - 8
+        for step in range(-(-first // interval) * interval, last + 1, interval):
+            text = self.tr("step {n}").format(n=format_int(step)) if free < line.left() else format_int(step)
+            width = text_width(text, small)
+            x = self._x(series.index_of(step)) + self._bar / 2
+            left = min(max(x - width / 2, line.left()), line.right() - width)
+            if left >= free + 8:
+                painter.fillRect(QRectF(round(x), self._plot.bottom(), 1, 3), QColor(t.secondary))
+                free = left + draw_text(painter, QRectF(left, line.top(), width + 1, line.height()), text,
+                                        colour=t.secondary, text_font=small)
+
+    def _paint_readout(self, painter: QPainter, series: StepSeries, row: int, rect: QRectF) -> None:
+        """The step under the pointer, in numbers."""
+        t, plain, strong = theme(), font(11), font(11, bold=True)
+        head, lines = self.readout(series, row)
+        height = metrics(plain).height()
+        width = max(text_width(head, strong), *(text_width(line, plain) for line in lines)) + 16
+        box = QRectF(self._x(row) + self._bar + 8, self._plot.top() + 2, width, height * (len(lines) + 1) + 10)
+        if box.right() > rect.right():
+            box.moveRight(self._x(row) - 8)
+        box.moveLeft(max(rect.left(), box.left()))
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        painter.setPen(QPen(t.outline, 1))
+        painter.setBrush(with_alpha(t.panel, 0.94))
+        painter.drawRoundedRect(box.toRect().toRectF().adjusted(0.5, 0.5, 0.5, 0.5), 4, 4)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing, False)
+        line = QRectF(box.left() + 8, box.top() + 5, width - 16, height)
+        draw_text(painter, line, head, text_font=strong)
+        for text in lines:
+            line.translate(0, height)
+            draw_text(painter, line, text, colour=t.secondary, text_font=plain)
+
+    def readout(self, series: StepSeries, row: int) -> tuple[str, list[str]]:
+        """Heading and lines about a row of the series."""
+        decode, prefill = int(series.decode_tokens[row]), int(series.prefill_tokens[row])
+        step = int(series.step[row])
+        duration = (int(series.end_ns[row]) - int(series.start_ns[row])) / 1e6
+        head = self.tr("step {step} · {used} / {budget} tokens").format(
+            step=format_int(step), used=format_int(decode + prefill),
+            budget=format_int(int(series.budget[row])))
+        lines = [
+            self.tr("{decode} decode, {prefill} prefill, {time}").format(
+                decode=format_int(decode), prefill=format_int(prefill), time=format_ms(duration)),
+            self.tr("{running} running, {waiting} waiting").format(
+                running=int(series.running[row]), waiting=int(series.waiting[row])),
+        ]
+        lines += [mark.label for mark in series.marks.between(step, step) if mark.kind == "knob"]
+        hits, preempted = int(series.hit_tokens[row]), int(series.preemptions[row])
+        if hits:
+            lines.append(self.tr("{n} tokens from the prefix cache").format(n=format_int(hits)))
+        if preempted:
+            lines.append(self.tr("{n} preempted").format(n=preempted))
+        return head, lines
+
+    # ---- pointing ------------------------------------------------------------------------------------------------
+
+    def _ask_for(self, row: int) -> None:
+        """Ask to look at a row's step, once."""
+        if self._view is None or not self._view.series.n:
+            return
+        step = int(self._view.series.step[max(0, min(self._view.series.n - 1, row))])
+        if step != self._asked:
+            self._asked = step
+            self.selection.step_requested.emit(step)
+
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        if event.button() == Qt.MouseButton.LeftButton and self._view is not None:
+            self._dragged_from = (event.position().x(), self._current)
+            self._dragging = False
+            self._asked = -1
+        else:
+            super().mousePressEvent(event)
+
+    def mouseMoveEvent(self, event: QMouseEvent) -> None:
+        before = self.row_at(self._pointer) if self._pointer is not None else -1
+        self._pointer = event.position()
+        if self._dragged_from is not None:
+            moved = event.position().x() - self._dragged_from[0]
+            if abs(moved) >= 4 and not self._dragging:
+                self._dragging = True
+                self.setCursor(Qt.CursorShape.ClosedHandCursor)
+            if self._dragging:
+                self._ask_for(self._dragged_from[1] - round(moved / self._bar))
+        elif self.row_at(self._pointer) != before:
+            self.update()
+
+    def mouseReleaseEvent(self, event: QMouseEvent) -> None:
+        if event.button() == Qt.MouseButton.LeftButton and self._dragged_from is not None:
+            if not self._dragging:
+                row = self.row_at(event.position())
+                if row >= 0:
+                    self._ask_for(row)
+            self._dragged_from, self._dragging = None, False
+            self.unsetCursor()
+            self.update()
+        else:
+            super().mouseReleaseEvent(event)
+
+    def leaveEvent(self, event: QEvent) -> None:
+        if self._pointer is not None:
+            self._pointer = None
+            self.update()
+        super().leaveEvent(event)
+
+    def wheelEvent(self, event: QWheelEvent) -> None:
+        turned = event.angleDelta().y()
+        if turned:
+            self.zoom_by(1 if turned > 0 else -1)
+        event.accept()
+
+    def zoom_by(self, notches: int) -> None:
+        """Wider bars and fewer steps (positive), or the other way round."""
+        zoom = max(0, min(len(_BAR_WIDTHS) - 1, self._zoom + notches))
+        if zoom != self._zoom:
+            self._zoom = zoom
+            self.update()
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.key() in (Qt.Key.Key_Plus, Qt.Key.Key_Equal):
+            self.zoom_by(1)
+        elif event.key() == Qt.Key.Key_Minus:
+            self.zoom_by(-1)
+        else:
+            super().keyPressEvent(event)
+
+
+_PAINTS: dict[str, np.ndarray] = {}
+
+
+def _paints(theme_name: str) -> np.ndarray:
+    """Colours of shares, uint32[dim, prefill, colour]: prefill a little paler than decode, what is to come dim."""
+    if theme_name not in _PAINTS:
+        t = theme()
+        table = np.zeros((2, 2, 128), np.uint32)
+        for colour in range(128):
+            full = t.request(colour)
+            for prefill in (0, 1):
+                bar = mix(full, t.panel, 0.16 if prefill else 0.0)
+                table[0, prefill, colour] = bar.rgba()
+                table[1, prefill, colour] = mix(bar, t.panel, 0.68).rgba()
+        _PAINTS[theme_name] = table
+    return _PAINTS[theme_name]

@@ -561,9 +561,11 @@ class Panel(QWidget):
     # -- focus and language --
 
     def focusInEvent(self, event: QFocusEvent) -> None:
-        # Like :focus-visible on the web: a ring for those who came by keyboard, none for a click.
-        self._ring = event.reason() in (Qt.FocusReason.TabFocusReason, Qt.FocusReason.BacktabFocusReason,
-                                        Qt.FocusReason.ShortcutFocusReason)
+        # Like :focus-visible on the web: a ring for those who came by keyboard, none for a click. When the window
+        # comes back or a menu closes, it is as it was.
+        if event.reason() not in (Qt.FocusReason.ActiveWindowFocusReason, Qt.FocusReason.PopupFocusReason):
+            self._ring = event.reason() in (Qt.FocusReason.TabFocusReason, Qt.FocusReason.BacktabFocusReason,
+                                            Qt.FocusReason.ShortcutFocusReason)
         self.update()
         super().focusInEvent(event)
 

@@ -200,6 +200,7 @@ def test_legend_gives_way(panel) -> None:
 def test_keyboard_focus_shows_and_a_click_does_not(panel, qtbot) -> None:
     panel.activateWindow()
     qtbot.waitUntil(panel.isActiveWindow)
+    panel.clearFocus()  # a window's only widget has it from the start
     panel.setFocus(Qt.FocusReason.TabFocusReason)
     assert panel.hasFocus()
     assert panel.grab().toImage().pixelColor(200, 1) == QColor(theme().accent)

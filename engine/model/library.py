@@ -231,7 +231,7 @@ def _default_entry() -> ModelEntry:
     folder = models_folder() / DEFAULT_NAME
     ready = read_marker(folder) is not None
     source = f"Python package {DEFAULT_MODEL.requirement.replace('==', ' ')}"
-    megabytes = DEFAULT_MODEL.wheel_size // 10**6
+    megabytes = round(DEFAULT_MODEL.wheel_size / 10**6)
     note = "" if ready else f"is downloaded ({megabytes} MB) and converted at the first use"
     return ModelEntry(
         DEFAULT_NAME, DEFAULT_NAME, "default", source, folder if ready else None, _size(folder) if ready else 0,

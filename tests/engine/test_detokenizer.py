@@ -67,7 +67,7 @@ def pieces_of(tokenizer: Tokenizer, ids: list[int]) -> list[str]:
 
 @pytest.mark.parametrize("kind", TOKENIZERS)
 @given(data=st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_pieces_add_up_to_the_decoded_whole_for_any_tokens(kind: str, data: st.DataObject) -> None:
     tokenizer = TOKENIZERS[kind]
     ids = data.draw(st.lists(st.integers(0, tokenizer.vocab_size + 3), max_size=40))
@@ -76,7 +76,7 @@ def test_pieces_add_up_to_the_decoded_whole_for_any_tokens(kind: str, data: st.D
 
 @pytest.mark.parametrize("kind", ["byte_level", "byte_fallback"])
 @given(text=st.one_of(st.text(max_size=30), st.lists(st.sampled_from(WORDS), max_size=6).map("".join)))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_no_piece_shows_half_a_character(kind: str, text: str) -> None:
     tokenizer = TOKENIZERS[kind]
     text = text.encode("utf-8", "ignore").decode()  # lone surrogates are no text

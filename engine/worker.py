@@ -248,7 +248,7 @@ class EngineThread(threading.Thread):
             device=self.spec.device if self.spec.device == "cpu" else torch.cuda.get_device_name(),
             processor=processor_name(), cores=os.cpu_count() or 0, threads=runner.num_threads,
             system=f"{platform.system()} {platform.release()}", python=platform.python_version(),
-            torch=torch.__version__)
+            torch=str(torch.__version__))  # a class of its own, which cannot be encoded
         return RunInfo(
             schema=SCHEMA_VERSION, version=VERSION, created=datetime.now(UTC).isoformat(timespec="seconds"),
             wall_start_ns=self.clock.wall_start_ns, model=runner.model_info, machine=machine,

@@ -48,6 +48,7 @@ class Scheduler:
         self._next_arrival = 0
         self._preempted_by_rebuild: list[Preempted] = []
         self._open_plan: StepPlan | None = None
+        self._victims: list[Request] = []  # in this step's pass: running requests, the next to be preempted last
         self._unfilled: list[tuple[ScheduledRequest, list[int], int]] = []
         self._old_pool_events: list[PoolEvent] = []  # of pools that have been replaced
         self._make_pool()
@@ -157,12 +158,12 @@ class Scheduler:
         the step's events tell it.
         """
         waiting = sorted(self.waiting, key=lambda request: request.arrival_order)
-        put_back = [self.requests[p.request_id] for p in self._preempted_by_rebuild]
+        put_back = {p.request_id: self.requests[p.request_id] for p in self._preempted_by_rebuild}
         self.waiting = PriorityQueue() if self.config.policy == "priority" else ArrivalQueue()
         for request in waiting:
-            if request not in put_back:
+            if request.request_id not in put_back:
                 self.waiting.add(request)
-        for request in put_back:
+        for request in put_back.values():
             self.waiting.put_back(request)
 
     def _rebuild_pool(self, *, forget_hashes: bool) -> None:
@@ -183,6 +184,7 @@ class Scheduler:
         plan = StepPlan(preempted=self._preempted_by_rebuild)
         self._preempted_by_rebuild = []
         num_rebuilt = len(plan.preempted)
+        self._victims.clear()
         budget = self._schedule_running(plan)
         if len(plan.preempted) > num_rebuilt:
             plan.stopped_by, plan.stopped_at = "preemption", self.waiting.first().request_id
@@ -245,7 +247,9 @@ class Scheduler:
         running = self.running
         returned = 0
         if self.config.policy == "priority":
-            victim = max(running, key=priority_key)
+            if not self._victims:  # sorted once a step: while running requests are served, nobody joins them
+                self._victims = sorted(running, key=priority_key)
+            victim = self._victims.pop()
             position = running.index(victim)
             del running[position]
             if position < index:
@@ -273,7 +277,10 @@ class Scheduler:
         for entry, table, num_cached in self._unfilled:
             victim, computed = entry.request, entry.num_computed_tokens
             end = first = computed // block_size
-            while end < num_cached and blocks[table[end]].block_hash == victim.block_hashes[end]:
+            while end < num_cached:
+                block = blocks[table[end]]
+                if block.ref_count or block.block_hash != victim.block_hashes[end]:
+                    break  # it serves other tokens by now
                 end += 1
             if end > first:
                 ghost = Request(victim.request_id, victim.prompt_token_ids, victim.params,

@@ -117,15 +117,12 @@ class SchedulerMachine(RuleBasedStateMachine):
             assert len(scheduler.running) + len(events.finished) <= config.max_num_seqs
         if had_work and not told_before:
             assert plan.scheduled or forced, "there is work and nothing is done"
-        self._check()
+        self.driver.check()
 
     def _note_limits(self) -> None:
         for request in self.driver.scheduler.requests.values():
             if request.num_prompt_tokens + request.params.max_tokens > min(self.longest + 1, MAX_MODEL_LEN):
                 self.limited.add(request.request_id)
-
-    def _check(self) -> None:
-        self.driver.check()
 
     @invariant()
     def pool_adds_up(self) -> None:
@@ -158,6 +155,6 @@ class SchedulerMachine(RuleBasedStateMachine):
 
 
 SchedulerMachine.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, derandomize=True,
+    max_examples=80, stateful_step_count=40, deadline=None, derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 test_scheduler_machine = SchedulerMachine.TestCase

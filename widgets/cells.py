@@ -100,6 +100,8 @@ class TileSet:
                 self._cross(painter, body)
         else:
             painter.fillRect(body, QColor(look.text if kind == GLOW else look.bad))
+            if kind == FLASH and not small:  # some requests are reddish too
+                self._strike(painter, body, QColor(look.panel))
 
     def _paint_owned(self, painter: QPainter, body: QRectF, colour: int, shared: bool, level: int) -> None:
         look = self.look
@@ -146,10 +148,14 @@ class TileSet:
 
     def _cross(self, painter: QPainter, body: QRectF) -> None:
         self._outline(painter, body, mix(self.look.panel, self.look.secondary, 0.5))
+        self._strike(painter, body, with_alpha(self.look.text, 0.85))
+
+    @staticmethod
+    def _strike(painter: QPainter, body: QRectF, colour: QColor) -> None:
         painter.save()
         painter.setClipRect(body)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        painter.setPen(QPen(with_alpha(self.look.text, 0.85), max(1.0, body.width() / 10)))
+        painter.setPen(QPen(colour, max(1.0, body.width() / 10)))
         painter.drawLine(body.topLeft(), body.bottomRight())
         painter.drawLine(body.topRight(), body.bottomLeft())
         painter.restore()

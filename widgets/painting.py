@@ -27,6 +27,7 @@ from PySide6.QtGui import (
     QPixmap,
     QPolygonF,
     QStaticText,
+    QTextLayout,
     QTransform,
 )
 from PySide6.QtWidgets import QSizePolicy, QWidget
@@ -159,8 +160,18 @@ def _line(text: str, font_id: int, room: int, mode: Qt.TextElideMode) -> _Line:
     layout = QStaticText(text)
     layout.setTextFormat(Qt.TextFormat.PlainText)
     layout.prepare(QTransform(), text_font)
-    # The layout's ascent may come from a fallback font (Chinese); its size says where the baseline is.
-    return _Line(text, m.horizontalAdvance(text), layout, m.ascent() - m.capHeight() / 2)
+    return _Line(text, m.horizontalAdvance(text), layout, _ascent(text, text_font) - m.capHeight() / 2)
+
+
+def _ascent(text: str, text_font: QFont) -> float:
+    """From the top of a laid out line to its baseline; glyphs of a fallback font (Chinese) may make it higher."""
+    if text.isascii():
+        return metrics(text_font).ascent()
+    layout = QTextLayout(text, text_font)
+    layout.beginLayout()
+    line = layout.createLine()
+    layout.endLayout()
+    return line.ascent()
 
 
 def elide(text: str, text_font: QFont, width: float, mode: Qt.TextElideMode = _ELIDE_RIGHT) -> str:
@@ -197,7 +208,7 @@ def draw_text(painter: QPainter, rect: QRectF, text: str, *, colour: QColor | st
     if down == 0.5:
         y = rect.y() + rect.height() / 2 - line.top
     else:
-        y = rect.y() + (rect.height() - m.height()) * down
+        y = rect.y() + (rect.height() - m.height()) * down + m.ascent() - m.capHeight() / 2 - line.top
     painter.setFont(text_font)
     painter.setPen(QColor(theme().text if colour is None else colour))
     painter.drawStaticText(QPointF(round(x), round(y)), line.layout)

@@ -191,11 +191,9 @@ class TokenBudget(Panel):
 
     def _paint_scale(self, painter: QPainter, top: float) -> None:
         t, small = theme(), font(11)
-        ticks = nice_ticks(top, 2 if self._plot.height() < 90 else 4)
-        if top - ticks[-1] > 0.2 * top or len(ticks) < 2:
-            ticks.append(top)
-        else:
-            ticks[-1] = top
+        height = self._plot.height()
+        ticks = [tick for tick in nice_ticks(top, 2 if height < 90 else 4) if (top - tick) / top * height >= 16]
+        ticks.append(top)
         last = ticks[-1]
         for tick in ticks:
             y = round(self._y(tick, top))

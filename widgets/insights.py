@@ -1,0 +1,276 @@
+"""What is going on, in a few sentences, and which steps prove it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from PySide6.QtCore import QCoreApplication, QPointF, QRectF, Qt, QTimer
+from PySide6.QtGui import QColor, QMouseEvent, QPainter, QWheelEvent
+from PySide6.QtWidgets import QWidget
+
+from widgets.findings import Finding, find
+from widgets.painting import (
+    MARGIN,
+    Panel,
+    draw_status,
+    draw_text,
+    format_int,
+    format_ms,
+    format_percent,
+    metrics,
+    status_colour,
+    text_width,
+)
+from widgets.theme import font, theme
+from widgets.view import Selection, View
+
+INTERVAL_S = 1.0
+WRAP = int(Qt.TextFlag.TextWordWrap | Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignTop)
+
+
+def finding_text(finding: Finding) -> tuple[str, str]:
+    """Headline and explanation of a finding, in the user's language."""
+    n = finding.numbers
+
+    def count(name: str) -> str:
+        return format_int(n[name])
+
+    names = ", ".join(finding.names)
+    if finding.code.startswith("itl_"):
+        title = QCoreApplication.translate("Insights", "ITL p99 rose from {before} to {now}").format(
+            before=format_ms(n["before_ms"]), now=format_ms(n["now_ms"]))
+        if finding.code == "itl_prefill":
+            return title, QCoreApplication.translate(
+                "Insights", "Prefill of {names} shares {steps} steps with about {decodes} decodes, which wait for "
+                            "it. A smaller token budget would shorten those steps.").format(
+                    names=names or QCoreApplication.translate("Insights", "new requests"), steps=count("steps"),
+                    decodes=count("decodes"))
+        if finding.code == "itl_preemption":
+            return title, QCoreApplication.translate(
+                "Insights", "Preempted requests ({count} of late) give no tokens until they have been computed "
+                            "again.").format(count=count("count"))
+        return title, QCoreApplication.translate(
+            "Insights", "No prefill and no preemption explains it: single steps took up to {slowest}.").format(
+                slowest=format_ms(n["slowest_ms"]))
+    if finding.code == "pool_rebuilt":
+        return (QCoreApplication.translate("Insights", "The pool was made anew"),
+                QCoreApplication.translate(
+                    "Insights", "A knob preempted {count} running requests at once. They compute their tokens again "
+                                "and go on; no text changes.").format(count=count("count")))
+    if finding.code == "preemptions":
+        title = (QCoreApplication.translate("Insights", "1 preemption in the last {window} steps")
+                 if n["count"] == 1 else
+                 QCoreApplication.translate("Insights", "{count} preemptions in the last {window} steps"))
+        return title.format(count=count("count"), window=count("window")), QCoreApplication.translate(
+            "Insights", "The pool is too small for {running} running requests. So far {lost} tokens had to be "
+                        "computed again.").format(running=count("running"), lost=count("lost_tokens"))
+    if finding.code == "waiting_for_blocks":
+        return (QCoreApplication.translate("Insights", "Admission waits for blocks"),
+                QCoreApplication.translate(
+                    "Insights", "{waiting} requests wait while {running} hold {usage} of the pool, for {steps} steps "
+                                "now.").format(waiting=count("waiting"), running=count("running"),
+                                               usage=format_percent(n["usage"], 0), steps=count("steps")))
+    if finding.code == "waiting_for_seqs":
+        return (QCoreApplication.translate("Insights", "Admission waits for max_num_seqs"),
+                QCoreApplication.translate(
+                    "Insights", "{waiting} requests wait behind {running} running ones, and {free} of the pool is "
+                                "free: a larger max_num_seqs would use it.").format(
+                        waiting=count("waiting"), running=count("running"), free=format_percent(n["free"], 0)))
+    if finding.code == "head_of_line":
+        return (QCoreApplication.translate("Insights", "A long prompt blocks the queue"),
+                QCoreApplication.translate(
+                    "Insights", "Chunked prefill is off, and {names} does not fit in what the decodes leave of the "
+                                "budget. {waiting} requests wait.").format(names=names, waiting=count("waiting")))
+    if finding.code == "budget_full":
+        return (QCoreApplication.translate("Insights", "The token budget is full in {count} of {of} steps").format(
+                    count=count("count"), of=count("of")),
+                QCoreApplication.translate(
+                    "Insights", "{share} of those tokens are prefill: prompts come faster than they can be "
+                                "computed.").format(share=format_percent(n["prefill"], 0)))
+    if finding.code == "knob_effect":
+        return names, QCoreApplication.translate(
+            "Insights", "Since then ITL p99 went from {itl_before} to {itl_now}, and output from {rate_before} to "
+                        "{rate_now} tok/s.").format(
+                itl_before=format_ms(n["itl_before"]), itl_now=format_ms(n["itl_now"]),
+                rate_before=count("rate_before"), rate_now=count("rate_now"))
+    share = format_percent(n["share"], 0)
+    if finding.code == "cache_serves":
+        title = QCoreApplication.translate("Insights", "The prefix cache serves {share} of prompt tokens").format(
+            share=share)
+        if n["shared_blocks"]:
+            return title, QCoreApplication.translate(
+                "Insights", "{tokens} tokens so far. Now {blocks} blocks are shared, some of them by {holders} "
+                            "requests.").format(tokens=count("hit_tokens"), blocks=count("shared_blocks"),
+                                                holders=count("holders"))
+        return title, QCoreApplication.translate("Insights", "{tokens} tokens so far did not have to be computed."
+                                                 ).format(tokens=count("hit_tokens"))
+    return (QCoreApplication.translate("Insights", "The prefix cache serves only {share} of prompt tokens").format(
+                share=share),
+            QCoreApplication.translate("Insights", "These prompts hardly share a beginning, or it is evicted before "
+                                                   "it comes again."))
+
+
+def steps_text(first: int, last: int) -> str:
+    """The words of a link."""
+    text = (QCoreApplication.translate("Insights", "step {first}") if first == last
+            else QCoreApplication.translate("Insights", "steps {first}–{last}"))
+    return text.format(first=format_int(first), last=format_int(last))
+
+
+@dataclass(slots=True)
+class _Card:
+    """A finding laid out for a width: heights in pixels, from its own top."""
+
+    finding: Finding
+    title: str
+    detail: str
+    title_height: float
+    detail_height: float
+    height: float
+
+
+class InsightsPanel(Panel):
+    """Two to four findings. A click on "steps 314–318" asks for the first of them."""
+
+    def __init__(self, selection: Selection, parent: QWidget | None = None) -> None:
+        super().__init__(selection, parent)
+        self._view: View | None = None
+        self._findings: list[Finding] = []
+        self._found_for: tuple[object, ...] = ()
+        self._found_at = 0.0
+        self._cards: list[_Card] = []
+        self._cards_width = -1.0
+        self._links: list[tuple[QRectF, int]] = []
+        self._first = 0  # cards scrolled away at the top
+        self._fitting = 0
+        self.computations = 0
+        self._soon = QTimer(self)
+        self._soon.setSingleShot(True)
+        self._soon.timeout.connect(self._compute)
+        self.setMouseTracking(True)
+        self.retranslate()
+
+    def retranslate(self) -> None:
+        self.set_title(self.tr("Insights"))
+        self._cards_width = -1.0
+
+    @property
+    def findings(self) -> list[Finding]:
+        return self._findings
+
+    # ---- when to compute ------------------------------------------------------------------------------------------
+
+    def show_view(self, view: View) -> None:
+        self._view = view
+        if self.isVisible() and not self._soon.isActive():
+            wait = self._found_at + INTERVAL_S - time.perf_counter()
+            if wait <= 0 or not self._found_for or self._found_for[0] != id(view.series):
+                self._compute()
+            else:
+                self._soon.start(int(wait * 1000) + 1)
+
+    def showEvent(self, event: object) -> None:
+        self._compute()
+
+    def _compute(self) -> None:
+        view = self._view
+        if view is None or not self.isVisible():
+            return
+        found_for = (id(view.series), view.state.step)
+        if found_for == self._found_for:
+            return
+        self._found_for, self._found_at = found_for, time.perf_counter()
+        self.computations += 1
+        findings = find(view.series, view.timeline, view.state)
+        if findings != self._findings:
+            self._findings = findings
+            self._cards_width = -1.0
+            self._first = min(self._first, max(0, len(findings) - 1))
+            self.update()
+
+    # ---- painting -------------------------------------------------------------------------------------------------
+
+    def _lay_out(self, width: float) -> None:
+        if width == self._cards_width:
+            return
+        self._cards_width = width
+        strong, plain = font(12, bold=True), font(12)
+        room = QRectF(0, 0, width - 24, 1000)
+        self._cards = []
+        for finding in self._findings:
+            title, detail = finding_text(finding)
+            title_height = metrics(strong).boundingRect(room, WRAP, title).height()
+            detail_height = metrics(plain).boundingRect(room, WRAP, detail).height()
+            height = title_height + 2 + detail_height + (18 if finding.steps else 0) + 4
+            self._cards.append(_Card(finding, title, detail, title_height, detail_height, height))
+
+    def paint_content(self, painter: QPainter, rect: QRectF) -> None:
+        t = theme()
+        self._links = []
+        if not self._findings:
+            draw_text(painter, rect, self.tr("Nothing stands out yet"), colour=t.secondary,
+                      align=Qt.AlignmentFlag.AlignHCenter | Qt.AlignmentFlag.AlignVCenter)
+            self.set_note("")
+            return
+        self._lay_out(rect.width())
+        painter.setClipRect(rect.adjusted(-MARGIN, 0, MARGIN, MARGIN - 4))
+        y, self._fitting = rect.top(), 0
+        for card in self._cards[self._first:]:
+            if y >= rect.bottom() - 16:
+                break
+            self._paint_card(painter, card, QRectF(rect.left(), y, rect.width(), card.height))
+            y += card.height + 8
+            if y - 8 <= rect.bottom() + MARGIN:
+                self._fitting += 1
+        painter.setClipping(False)
+        hidden = len(self._cards) - self._fitting
+        self.set_note(self.tr("{count} more: scroll").format(count=hidden) if hidden > 0 else "")
+
+    def _paint_card(self, painter: QPainter, card: _Card, place: QRectF) -> None:
+        t = theme()
+        level = card.finding.level
+        painter.fillRect(QRectF(place.left(), place.top(), 3, place.height() - 2), status_colour(level))
+        draw_status(painter, QRectF(place.left() + 9, place.top() + 2, 11, 11), level)
+        left, width, y = place.left() + 24, place.width() - 24, place.top()
+        painter.setFont(font(12, bold=True))
+        painter.setPen(QColor(t.text))
+        painter.drawText(QRectF(left, y, width, card.title_height), WRAP, card.title)
+        y += card.title_height + 2
+        painter.setFont(font(12))
+        painter.setPen(QColor(t.secondary))
+        painter.drawText(QRectF(left, y, width, card.detail_height), WRAP, card.detail)
+        y += card.detail_height
+        x = left
+        for first, last in card.finding.steps:
+            text = steps_text(first, last)
+            link_width = text_width(text, font(12))
+            if x > left and x + link_width > place.right():
+                break
+            draw_text(painter, QRectF(x, y, link_width + 2, 18), text, colour=t.accent)
+            self._links.append((QRectF(x - 2, y, link_width + 4, 18), first))
+            x += link_width + 16
+
+    # ---- the user -------------------------------------------------------------------------------------------------
+
+    def link_at(self, position: QPointF) -> int | None:
+        """The step that a click at ``position`` would ask for."""
+        return next((step for place, step in self._links if place.contains(position)), None)
+
+    def mouseMoveEvent(self, event: QMouseEvent) -> None:
+        over = self.link_at(event.position()) is not None
+        self.setCursor(Qt.CursorShape.PointingHandCursor if over else Qt.CursorShape.ArrowCursor)
+
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        step = self.link_at(event.position())
+        if event.button() == Qt.MouseButton.LeftButton and step is not None:
+            self.selection.step_requested.emit(step)
+
+    def wheelEvent(self, event: QWheelEvent) -> None:
+        turn = -1 if event.angleDelta().y() > 0 else 1
+        hidden_below = self._first + self._fitting < len(self._cards)
+        first = self._first + turn
+        if (turn < 0 or hidden_below) and 0 <= first < len(self._cards):
+            self._first = first
+            self.update()
+        event.accept()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from engine.trace.knobs import KNOBS
 from widgets.block_table import BlockTable
-from widgets.insights import Insights
+from widgets.insights import InsightsPanel
 from widgets.inspector import Inspector
 from widgets.knob_panel import KnobPanel
 from widgets.latency import LatencyPanel
@@ -30,5 +30,5 @@ def build_panels(selection: Selection) -> dict[str, Panel]:
         "timeline": RequestTimeline(selection),
         "requests": RequestList(selection),
         "inspector": Inspector(selection),
-        "insights": Insights(selection),
+        "insights": InsightsPanel(selection),
     }

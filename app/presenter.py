@@ -6,6 +6,7 @@ scrubs, all of them at once.
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 from app.panels import INTERVALS_S
@@ -78,7 +79,7 @@ class Presenter:
         if self._session is not None and self._session.view is not None:
             for name in self._panels:
                 self._show(name, self._session)
-            self._transport.set_status(transport_status(self._session, 0.0))
+            self._transport.set_status(transport_status(self._session, time.perf_counter() - self._recording_since))
 
     def _show(self, name: str, session: Session) -> bool:
         panel, view = self._panels[name], session.view

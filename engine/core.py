@@ -133,7 +133,8 @@ class Engine:
         self._pending_pool_knobs = {}
         self._runner.allocate_cache(int(self.knobs["num_blocks"]), int(self.knobs["block_size"]))
         for request in self.scheduler.unservable():
-            self.abort(request.request_id)
+            self.scheduler.finish(request.request_id, "length")
+            self._aborted.append(Finished(request.request_id, "length", self._forget(request.request_id)))
 
     # ---- a step --------------------------------------------------------------------------------------------------
 
@@ -151,10 +152,10 @@ class Engine:
         t0 = time.perf_counter_ns()
         plan = self.scheduler.schedule()
         t1 = time.perf_counter_ns()
-        tokens = self._runner.execute(plan) if plan.scheduled else []
+        tokens = self._runner.execute(plan) if plan.computed else []
         t2 = time.perf_counter_ns()
         sampled, finished = self._commit(plan, tokens)
-        phases = PhaseTimes(schedule=t1 - t0, **self._runner.phase_ns) if plan.scheduled else PhaseTimes(t1 - t0)
+        phases = PhaseTimes(schedule=t1 - t0, **self._runner.phase_ns) if plan.computed else PhaseTimes(t1 - t0)
         phases.publish = time.perf_counter_ns() - t2
         return self._build(start, plan, phases, sampled, finished)
 

@@ -162,7 +162,8 @@ class PhaseTimes(msgspec.Struct, array_like=True, gc=False):
 class StepEvents(msgspec.Struct, array_like=True, gc=False):
     """Everything that happened in one engine step, in this order:
 
-    knobs turned, requests arrived, refused and aborted (``aborted`` ends them; their blocks are in ``pool``); then
+    knobs turned, requests arrived, refused and ended between steps (``aborted``: by the user, or with "length" because
+    a smaller pool can no longer hold them); then
     scheduling: ``preempted``, ``scheduled`` in order; then the tokens ``sampled`` and the requests ``finished``.
     ``pool`` holds what happened to blocks during all of that, in the order in which it happened.
 

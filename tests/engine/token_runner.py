@@ -39,14 +39,14 @@ class TokenRunner:
         self._cache = np.full((num_blocks, block_size), -1, np.int64)
 
     def execute(self, plan: StepPlan) -> list[int]:
-        for entry in plan.scheduled:
+        for entry in plan.computed:
             request = entry.request
             for position in range(entry.num_computed_tokens, entry.num_computed_tokens + entry.num_tokens):
                 block = request.block_ids[position // self._block_size]
                 assert block != 0, "the null block was written to"
                 self._cache[block, position % self._block_size] = request.token_ids[position]
         tokens = []
-        for entry in plan.scheduled:
+        for entry in plan.computed:
             request = entry.request
             known = entry.num_computed_tokens + entry.num_tokens
             context = self._cache[request.block_ids].reshape(-1)[:known].tolist()

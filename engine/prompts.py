@@ -103,8 +103,8 @@ def cut(piece: TokenText, num_tokens: int, tokenizer: ChatTokenizer) -> TokenTex
         ids = piece.ids[:n]
         text = tokenizer.decode(ids)
         if not text.endswith("\ufffd"):
-            lead = piece.text[: len(piece.text) - len(piece.text.lstrip())]  # some tokenisers drop it in decoding
-            return TokenText(lead + text.lstrip(), ids)
+            dropped = piece.text.startswith(" ") and not text.startswith(" ")  # as sentence-piece decoders do
+            return TokenText(" " + text if dropped else text, ids)
     return TokenText("", ())
 
 

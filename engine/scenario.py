@@ -263,6 +263,9 @@ def _texts(file: str, key: str, value: object) -> dict[str, str]:
         raise ScenarioError(f'{file}: {key} is missing; it takes a text in quotes, or a table with "en" and "zh"')
     if isinstance(value, str):
         value = {"en": value}
+    if not isinstance(value, dict):
+        raise ScenarioError(f'{file}: {key}: {value!r} is not allowed; it takes a text in quotes, or a table with "en" '
+                            'and "zh"')
     table = _Table(file, key, value)
     texts = {"en": table.text("en")}
     for language in LANGUAGES[1:]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from html import escape
-
 import numpy as np
-from PySide6.QtCore import QEvent, QPointF, QRectF, QSize, Qt
+from PySide6.QtCore import QEvent, QPointF, QRectF, QSize, QSizeF, Qt
 from PySide6.QtGui import (
     QColor,
     QHelpEvent,
@@ -20,6 +18,7 @@ from PySide6.QtWidgets import QToolTip, QWidget
 from engine.trace.state import EngineState, RequestView
 from widgets.block_motion import BlockMotion
 from widgets.block_rows import Rows
+from widgets.block_tooltips import block_tooltip, request_tooltip
 from widgets.cells import VOID, Grid, Mosaic, TileSet
 from widgets.painting import (
     MARGIN,
@@ -67,6 +66,7 @@ class BlockTable(Panel):
         self._label_width = 0.0
         self._row_height = 1.0
         self._ratio = 1.0
+        self._squeeze = 1.0  # less than 1 where there are more blocks than pixels: then several share one
         self.setMouseTracking(True)
         self.setMinimumSize(300, 160)
         selection.changed.connect(self._selection_changed)
@@ -135,11 +135,12 @@ class BlockTable(Panel):
         if key != self._laid_out_for:
             self._laid_out_for = key
             self._ratio, self._row_height, self._label_width = ratio, row_height, label
-            share = 0.62 if state.num_blocks < 16_384 else 0.72
+            share = 0.62 if state.num_blocks < 16_384 or rect.width() < 480 else 0.72
             largest = int(_LARGEST_CELL * ratio)
             grid = Grid.fit(state.num_blocks, int(rect.width() * share * ratio), int(room * ratio), largest)
             self._pool = Mosaic(grid, TileSet(grid.width, grid.height, grid.gap_x, grid.gap_y, theme()))
             self._pool_at = QPointF(round(rect.left() * ratio) / ratio, round(rect.top() * ratio) / ratio)
+            self._squeeze = min(1.0, room * ratio / (grid.rows * grid.height - grid.gap_y))
             used = (grid.columns * grid.width - grid.gap_x) / ratio
             left = rect.left() + used + 2 * MARGIN
             self._tables_area = QRectF(left, rect.top(), rect.right() - left, room)
@@ -198,7 +199,13 @@ class BlockTable(Panel):
         pool.show(index)
         if len(moving):
             pool.overlay(moving, self._motion.pictures(pool.tiles, index[moving], moving, now))
-        painter.drawImage(self._pool_at, pool.image(self._ratio))
+        image = pool.image(self._ratio)
+        if self._squeeze == 1.0:
+            painter.drawImage(self._pool_at, image)
+        else:
+            size = image.deviceIndependentSize()
+            painter.setRenderHint(QPainter.RenderHint.SmoothPixmapTransform)
+            painter.drawImage(QRectF(self._pool_at, QSizeF(size.width(), size.height() * self._squeeze)), image)
 
     def _paint_tables(self, painter: QPainter, state: EngineState, moving: np.ndarray, now: float) -> None:
         tables, rows = self._tables, self._rows
@@ -275,8 +282,11 @@ class BlockTable(Panel):
             self._paint_legend(painter, line, hidden)
             return
         left = QRectF(line.left(), line.top(), self._tables_area.left() - line.left() - MARGIN, line.height())
-        draw_text(painter, left, self.tr("physical pool · 1 cell = 1 block of {n} tokens").format(n=state.block_size),
-                  colour=t.secondary, text_font=small)
+        if self._squeeze == 1.0:
+            text = self.tr("physical pool · 1 cell = 1 block of {n} tokens").format(n=state.block_size)
+        else:
+            text = self.tr("physical pool · several blocks share a pixel")
+        draw_text(painter, left, text, colour=t.secondary, text_font=small)
         rows, right = self._rows, line
         right.setLeft(self._tables_area.left())
         if len(rows.requests) < rows.total:
@@ -291,7 +301,7 @@ class BlockTable(Panel):
     def _pool_cell(self, block: int) -> QRectF:
         assert self._pool is not None
         x, y, width, height = (v / self._ratio for v in self._pool.grid.rect(block))
-        return QRectF(self._pool_at.x() + x, self._pool_at.y() + y, width, height)
+        return QRectF(self._pool_at.x() + x, self._pool_at.y() + y * self._squeeze, width, height * self._squeeze)
 
     def _table_cell(self, row: int, column: int) -> QRectF:
         assert self._tables is not None
@@ -343,7 +353,7 @@ class BlockTable(Panel):
         if self._view is None or self._pool is None or self._tables is None:
             return None, None
         inside = (position - self._pool_at) * self._ratio
-        block = self._pool.grid.at(inside.x(), inside.y())
+        block = self._pool.grid.at(inside.x(), inside.y() / self._squeeze)
         if block >= 0:
             return None, block
         area = self._tables_area
@@ -384,6 +394,16 @@ class BlockTable(Panel):
             self.update()
         event.accept()
 
+    def tooltip_at(self, position: QPointF) -> str:
+        """Rich text about the block or the request at a point, "" where there is neither."""
+        request_id, block = self.hit(position)
+        if self._view is None:
+            return ""
+        if block is not None:
+            return block_tooltip(self._view.state, block)
+        request = self._view.state.requests.get(request_id or "")
+        return request_tooltip(request) if request is not None else ""
+
     # ---- keys ----------------------------------------------------------------------------------------------------
 
     def event(self, event: QEvent) -> bool:
@@ -415,62 +435,5 @@ class BlockTable(Panel):
         else:
             super().keyPressEvent(event)
 
-    # ---- tooltips ------------------------------------------------------------------------------------------------
-
-    def tooltip_at(self, position: QPointF) -> str:
-        """Rich text about the block or the request at a point, "" where there is neither."""
-        request_id, block = self.hit(position)
-        if self._view is None:
-            return ""
-        if block is not None:
-            return self._block_tooltip(self._view.state, block)
-        request = self._view.state.requests.get(request_id or "")
-        return self._request_tooltip(request) if request is not None else ""
-
-    def _block_tooltip(self, state: EngineState, block: int) -> str:
-        if block == 0:
-            return _table(self.tr("Block 0: the null block"),
-                          [(self.tr("use"), self.tr("stands for no block; never handed out"))])
-        lines = [(self.tr("tokens"), f"{state.fill[block]} / {state.block_size}")]
-        holders = state.holders.get(block, [])
-        if holders:
-            names = ", ".join(holders[:8]) + (" …" if len(holders) > 8 else "")
-            lines.append((self.tr("held by"), names))
-        lines.append((self.tr("references"), str(int(state.ref_count[block]))))
-        if state.block_hash[block]:
-            lines.append((self.tr("hash"), f"{int(state.block_hash[block]):016x}"))
-        if not holders:
-            free = state.ref_count[1:] == 0
-            place = int(np.count_nonzero(free & (state.free_rank[1:] < state.free_rank[block]))) + 1
-            lines.append((self.tr("free queue"), self.tr("place {place} of {total}").format(
-                place=format_int(place), total=format_int(state.num_free_blocks))))
-        return _table(self.tr("Block {n}").format(n=format_int(block)) + " · " + self._block_state(state, block), lines)
-
-    def _block_state(self, state: EngineState, block: int) -> str:
-        references = int(state.ref_count[block])
-        if references > 1:
-            return self.tr("shared by {n} requests").format(n=references)
-        if references:
-            return self.tr("in use")
-        return self.tr("cached, free") if state.block_hash[block] else self.tr("free")
-
-    def _request_tooltip(self, request: RequestView) -> str:
-        statuses = {"running": self.tr("running"), "waiting": self.tr("waiting"), "preempted": self.tr("preempted"),
-                    "finished": self.tr("finished")}
-        return _table(f"{request.request_id} · {statuses.get(request.status, request.status)}", [
-            (self.tr("tokens"), self.tr("{prompt} prompt, {output} output").format(
-                prompt=format_int(request.num_prompt_tokens), output=format_int(len(request.output_token_ids)))),
-            (self.tr("in the cache"), format_int(request.num_computed_tokens)),
-            (self.tr("blocks"), format_int(len(request.blocks))),
-            (self.tr("from cache"), self.tr("{n} tokens").format(n=format_int(request.hit_tokens))),
-        ])
-
 
 _MOVES = {Qt.Key.Key_Left: (-1, 0), Qt.Key.Key_Right: (1, 0), Qt.Key.Key_Up: (0, -1), Qt.Key.Key_Down: (0, 1)}
-
-
-def _table(heading: str, lines: list[tuple[str, str]]) -> str:
-    secondary = theme().secondary
-    rows = "".join(f'<tr><td style="color:{secondary}">{escape(name)}&nbsp;&nbsp;</td><td>{escape(value)}</td></tr>'
-                   for name, value in lines)
-    return f"<b>{escape(heading)}</b><table cellspacing=0>{rows}</table>"

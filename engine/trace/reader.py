@@ -125,10 +125,13 @@ class Recording(PagedRun):
         steps: list[StepEvents] = []
         try:
             for kind, body in records_in(self._unpack(chunk.record)):
-                if kind == MESSAGE and len(steps) < chunk.num_steps:
-                    message = parse_message(body)
-                    if message.channel_id in self._step_channels:
-                        steps.append(decode_step(message.data))
+                if kind != MESSAGE:
+                    continue
+                message = parse_message(body)
+                if message.channel_id in self._step_channels:
+                    steps.append(decode_step(message.data))
+                    if len(steps) == chunk.num_steps:  # what comes after them may be the damage that ends the run
+                        break
         except (OSError, ValueError) as error:
             raise _unreadable(self.path, error) from None
         return self._chunk_firsts[page], steps
@@ -215,6 +218,9 @@ class _Opening:
                 self.info = _parse_info(content.get("info", ""))
             elif name == END_METADATA:
                 self.end_metadata = content
+        elif record.kind == MESSAGE:
+            self._stop(Notice("The file holds messages outside of chunks, which Cutaway never writes: what comes after "
+                              "step {step} is not shown.", step=self._last()))
         elif record.kind == DATA_END:
             self.ended = True
 

@@ -72,6 +72,8 @@ class RandomRun:
         self.next_id += 1
         prompt = self.common[:rng.randrange(71)] if rng.random() < 0.5 else []
         prompt = prompt + [rng.randrange(3, 400) for _ in range(rng.randint(*self.prompt_tokens))]
+        if rng.random() < 0.03:
+            prompt = []  # which is refused
         text = f"说 {request_id} 🙂"
         request = Request(request_id, prompt, SamplingParams(max_tokens=rng.randint(*self.output_tokens)),
                           priority=rng.randrange(3), salt=rng.choice([None, None, "a"]),

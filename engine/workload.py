@@ -399,14 +399,14 @@ class Workload:
 
     def _system_prompt(self, index: int, traffic: Traffic) -> tuple[TokenText | None, bool]:
         """The system prompt and whether it is the common one. The share of ``common_prefix`` gets the common one;
-        others get instructions of their own, as long but different from the first words on."""
+        others get instructions of their own, as long but different from the first word on."""
         common = self._texts[traffic.name].system
         if common is None:
             return None, False
         if self._random.even(_Purpose.COMMON, index) < float(self.knobs["common_prefix"]):
             return common, True
         rng = self._random.stream(_Purpose.PREAMBLE, index)
-        own = self._book.encode(f"Workspace {rng.integers(10_000, 100_000)}: you are its assistant.\n\n")
+        own = self._book.encode(f"{rng.integers(10_000, 100_000)} is the workspace, and you are its assistant.\n\n")
         start = int(rng.integers(len(self._preambles)))
         return own + self._preambles.take(len(common) - len(own), start), False
 

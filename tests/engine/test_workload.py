@@ -305,7 +305,7 @@ def test_user_parts_have_the_length_that_was_drawn(tokenizer: Tokenizer) -> None
         lengths = []
         for r in until(workload, 10):
             n = len(tokenizer.encode(r.prompt_text, add_special_tokens=False))
-            assert low - 2 <= n <= high + 2  # counted anew; line breaks may count otherwise
+            assert low - 3 <= n <= high + 2  # counted anew; line breaks may count otherwise
             lengths.append(n)
             assert r.prompt_text in tokenizer.decode(r.prompt_token_ids)
         assert np.mean(lengths) == pytest.approx((low + high) / 2, rel=0.1, abs=2)

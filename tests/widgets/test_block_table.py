@@ -330,3 +330,20 @@ def test_long_tables_show_head_and_tail() -> None:
         fill_row(row, list(range(20)))
         assert row[-1] == 19
     assert Rows().row_of("r1") == -1
+
+
+def test_motion_that_no_row_shows(panel, clock) -> None:
+    """A block that nobody holds any more moves in the pool alone."""
+    run = busy_run()
+    step = next(s for s in range(50, 400) if run.events(s).finished)
+    view = view_at(run, step)
+    view.shown_at = clock[0]
+    view.state.touch_step[:] = -1
+    block = view.state.free_queue()[-1]
+    view.state.touch_step[block], view.state.touch[block] = step, Touch.FREED
+    panel.show_view(view)
+    assert panel.is_animating()
+    moving = panel.grab().toImage()
+    clock[0] += 1
+    cell = panel._pool_cell(block).center()
+    assert pixel(moving, cell) != pixel(panel.grab().toImage(), cell)

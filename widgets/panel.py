@@ -1,0 +1,227 @@
+"""The frame that every panel has: title, value, note, legend, keyboard focus, language and theme."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from PySide6.QtCore import QEvent, QRect, QRectF, QSize, Qt
+from PySide6.QtGui import QColor, QFocusEvent, QPainter, QPaintEvent, QPen, QPixmap
+from PySide6.QtWidgets import QSizePolicy, QWidget
+
+from widgets.swatches import Swatch, draw_focus_ring, draw_swatch
+from widgets.text import draw_text, text_width, title_font
+from widgets.theme import RADIUS, font, theme, themes
+from widgets.view import Selection, View
+
+MARGIN = 12
+"""From a panel's edge to what it shows."""
+
+HEADER = 36
+"""Height of the line with title, value and note, from the panel's top edge."""
+
+
+@dataclass(frozen=True, slots=True)
+class LegendItem:
+    """One entry of a legend: a sample and what it means. ``colour`` is a colour's name or ``#rrggbb``."""
+
+    label: str
+    kind: Swatch
+    colour: str
+
+
+@lru_cache(maxsize=8)
+def _corners(theme_name: str, side: int, ratio: float) -> QPixmap:
+    """The four corners of a panel side by side: painting a large rounded rectangle at every frame is slow."""
+    t = theme()
+    result = QPixmap(math.ceil(2 * side * ratio), math.ceil(2 * side * ratio))
+    result.setDevicePixelRatio(ratio)
+    result.fill(QColor(t.background))
+    painter = QPainter(result)
+    painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+    painter.setPen(QPen(QColor(t.line), 1))
+    painter.setBrush(QColor(t.panel))
+    painter.drawRoundedRect(QRectF(0.5, 0.5, 2 * side - 1, 2 * side - 1), RADIUS, RADIUS)
+    painter.end()
+    return result
+
+
+class Panel(QWidget):
+    """A rounded panel with a title, a bold value beside it, and a note or a legend at the right.
+
+    A subclass overrides :meth:`show_view` (work out what changed; call ``update()`` only then),
+    :meth:`paint_content` and, for its texts, :meth:`retranslate`, which it calls once at the end of its constructor.
+    A panel made of child widgets gives its layout the margins ``(MARGIN, HEADER, MARGIN, MARGIN)``.
+
+    A panel that moves sets :attr:`_moving` in ``show_view`` and takes it back in ``paint_content`` once it has
+    painted the last frame of the motion; whoever owns the frame clock calls ``update()`` while
+    :meth:`is_animating` says so.
+    """
+
+    whole_legend = False
+    """Show the legend in the header only if all of it fits; the panel finds a place for :meth:`hidden_legend`."""
+
+    def __init__(self, selection: Selection, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.selection = selection
+        self._title = self._value = self._note = ""
+        self._legend: tuple[LegendItem, ...] = ()
+        self._legend_shown = 0
+        self._moving = False
+        self._ring = False
+        self.setAttribute(Qt.WidgetAttribute.WA_OpaquePaintEvent)
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
+        self.setMinimumSize(200, 96)
+        themes.changed.connect(self.update)
+
+    # -- what a subclass fills in --
+
+    def show_view(self, view: View) -> None:
+        """Show the run at the viewing step."""
+
+    def paint_content(self, painter: QPainter, rect: QRectF) -> None:
+        """Draw inside ``rect``, below the header. The painter is not clipped."""
+
+    def retranslate(self) -> None:
+        """Set every text anew; called when the language changes."""
+
+    def is_animating(self) -> bool:
+        """True while the panel has motion left to show and can be seen."""
+        return self._moving and self.isVisible()
+
+    # -- the header --
+
+    def set_title(self, title: str) -> None:
+        """The panel's name, drawn in small capitals; it is the accessible name too."""
+        if title != self._title:
+            self._title = title
+            self.setAccessibleName(title)
+            self.update()
+
+    def set_value(self, value: str) -> None:
+        """The one figure that matters most, in bold beside the title."""
+        if value != self._value:
+            self._value = value
+            self.setAccessibleDescription(value)
+            self.update(self._header_rect())
+
+    def set_note(self, note: str) -> None:
+        """A remark at the right of the header. A legend, if there is one, stands left of it."""
+        if note != self._note:
+            self._note = note
+            self.update(self._header_rect())
+
+    def set_legend(self, items: Sequence[LegendItem]) -> None:
+        """Samples at the right of the header; those that do not fit are left out, the last first."""
+        if tuple(items) != self._legend:
+            self._legend = tuple(items)
+            self.update(self._header_rect())
+
+    @property
+    def title(self) -> str:
+        return self._title
+
+    @property
+    def value(self) -> str:
+        return self._value
+
+    @property
+    def note(self) -> str:
+        return self._note
+
+    def hidden_legend(self) -> tuple[LegendItem, ...]:
+        """What of the legend the header had no room for when it was last painted."""
+        return self._legend[self._legend_shown:]
+
+    def content_rect(self) -> QRectF:
+        """Where :meth:`paint_content` draws."""
+        return QRectF(MARGIN, HEADER, max(0, self.width() - 2 * MARGIN), max(0, self.height() - HEADER - MARGIN))
+
+    def sizeHint(self) -> QSize:
+        return QSize(480, 240)
+
+    # -- painting --
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        self._paint_frame(painter)
+        if event.rect().intersects(self._header_rect()):
+            self._paint_header(painter)
+        content = self.content_rect()
+        if content.width() > 0 and content.height() > 0 and event.rect().bottom() >= HEADER:
+            self.paint_content(painter, content)
+        if self._ring and self.hasFocus():
+            draw_focus_ring(painter, QRectF(self.rect()))
+        painter.end()
+
+    def _header_rect(self) -> QRect:
+        return QRect(0, 0, self.width(), HEADER)
+
+    def _paint_frame(self, painter: QPainter) -> None:
+        t = theme()
+        corner, width, height = RADIUS + 2, self.width(), self.height()
+        painter.fillRect(self.rect(), QColor(t.panel))
+        line = QColor(t.line)
+        for edge in (QRect(0, 0, width, 1), QRect(0, height - 1, width, 1), QRect(0, 0, 1, height),
+                     QRect(width - 1, 0, 1, height)):
+            painter.fillRect(edge, line)
+        ratio = self.devicePixelRatioF()
+        corners = _corners(t.name, corner, ratio)
+        for x, y in ((0, 0), (1, 0), (0, 1), (1, 1)):
+            painter.drawPixmap(QRectF(x * (width - corner), y * (height - corner), corner, corner), corners,
+                               QRectF(x * corner * ratio, y * corner * ratio, corner * ratio, corner * ratio))
+
+    def _paint_header(self, painter: QPainter) -> None:
+        t = theme()
+        line = QRectF(MARGIN, 0, self.width() - 2 * MARGIN, HEADER)
+        caps, strong, small = title_font(), font(12, bold=True), font(11)
+        used = draw_text(painter, line, self._title, colour=t.secondary, text_font=caps)
+        if self._value:
+            line.setLeft(line.left() + used + MARGIN)
+            used = draw_text(painter, line, self._value, text_font=strong)
+        line.setLeft(line.left() + used + MARGIN)
+        if self._note:
+            taken = draw_text(painter, line, self._note, colour=t.secondary, text_font=small,
+                              align=Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
+            line.setRight(line.right() - taken - MARGIN)
+        self._legend_shown = self._paint_legend(painter, line, self._legend, whole=self.whole_legend)
+
+    def _paint_legend(self, painter: QPainter, line: QRectF, items: Sequence[LegendItem], *,
+                      whole: bool = False) -> int:
+        """Draw as many items as fit, right-aligned in ``line``; returns how many. ``whole`` means all or none."""
+        small = font(11)
+        widths = [12 + 6 + text_width(item.label, small) for item in items]
+        count = len(items)
+        while count and sum(widths[:count]) + MARGIN * (count - 1) > line.width():
+            count = 0 if whole else count - 1
+        x = line.right() - sum(widths[:count]) - MARGIN * max(0, count - 1)
+        for item, width in zip(items[:count], widths, strict=False):
+            draw_swatch(painter, QRectF(round(x), round(line.center().y()) - 5, 10, 10), item.kind, item.colour)
+            draw_text(painter, QRectF(x + 16, line.top(), width, line.height()), item.label,
+                      colour=theme().secondary, text_font=small)
+            x += width + MARGIN
+        return count
+
+    # -- focus and language --
+
+    def focusInEvent(self, event: QFocusEvent) -> None:
+        # Like :focus-visible on the web: a ring for those who came by keyboard, none for a click. When the window
+        # comes back or a menu closes, it is as it was.
+        if event.reason() not in (Qt.FocusReason.ActiveWindowFocusReason, Qt.FocusReason.PopupFocusReason):
+            self._ring = event.reason() in (Qt.FocusReason.TabFocusReason, Qt.FocusReason.BacktabFocusReason,
+                                            Qt.FocusReason.ShortcutFocusReason)
+        self.update()
+        super().focusInEvent(event)
+
+    def focusOutEvent(self, event: QFocusEvent) -> None:
+        self.update()
+        super().focusOutEvent(event)
+
+    def changeEvent(self, event: QEvent) -> None:
+        if event.type() == QEvent.Type.LanguageChange:
+            self.retranslate()
+            self.update()
+        super().changeEvent(event)

@@ -86,8 +86,11 @@ class _EndLabels(QWidget):
         self.x_unit = ""
         self.x_unit_y = 0.0
 
-    def set_labels(self, labels: list[tuple[float, str, str, QColor]], top: float, bottom: float) -> None:
-        """``(y, name, value, colour)`` each; they keep 26 pixels apart and stay between ``top`` and ``bottom``."""
+    def set_labels(self, labels: list[tuple[float, str, str, QColor]], top: float, bottom: float) -> bool:
+        """``(y, name, value, colour)`` each; they keep 27 pixels apart and stay between ``top`` and ``bottom``.
+
+        True when they needed another width, so that the plot has to be laid out again.
+        """
         placed: list[tuple[float, str, str, QColor]] = []
         y_free = top + 13
         for y, name, value, colour in sorted(labels, key=lambda item: item[0]):
@@ -106,6 +109,8 @@ class _EndLabels(QWidget):
         wanted = int(-(-width // 12) * 12) + 8  # in steps, so that a digit more does not shift the plot
         if wanted != self.width() and (wanted > self.width() or self.width() - wanted > 24):
             self.setFixedWidth(wanted)
+            return True
+        return False
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
@@ -411,7 +416,8 @@ class LatencyPanel(Panel):
             labels.append((y, curve.name, self._value_text(value), QColor(curve.colour)))
         self._labels.x_unit = (self.x_tabs.current == "time" and "s") or self.tr("step")
         self._labels.x_unit_y = area.bottom() + 11
-        self._labels.set_labels(labels, area.top(), area.bottom())
+        if self._labels.set_labels(labels, area.top(), area.bottom()):
+            self._soon.start(0)
         ttft, p99 = float(series.ttft_p50_ms[row]), float(series.itl_p99_ms[row])
         headline = f"TTFT p50 {format_ms(ttft)} · ITL p99 {format_ms(p99)}"
         room = self._header_room - text_width(self.title.upper(), font(11, bold=True)) - 3 * MARGIN

@@ -48,6 +48,7 @@ class RequestList(RowsPanel):
         self._shown: tuple[object, ...] = ()
         self._rows: list[RequestView] = []
         self._id_width = 36.0
+        self._selected: str | None = None
         self._painted: list[tuple[object, ...]] = []
         self._dirty = QRegion()  # what the paint event under way asks for
         self._can_abort = False
@@ -192,9 +193,11 @@ class RequestList(RowsPanel):
 
     def _selection_changed(self) -> None:
         self.update()
-        row = self.current_row()
-        if row >= 0 and not self.underMouse():  # chosen in another panel: bring it into view
-            self.reveal(row)
+        if self.selection.request_id != self._selected:
+            self._selected = self.selection.request_id
+            row = self.current_row()
+            if row >= 0:
+                self.reveal(row)
 
     def current_row(self) -> int:
         wanted = self.selection.request_id

@@ -7,7 +7,7 @@ from typing import Literal
 
 from PySide6.QtCore import QEvent, QPointF, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen, QPolygonF, QResizeEvent
-from PySide6.QtWidgets import QApplication, QHBoxLayout, QSizePolicy, QWidget
+from PySide6.QtWidgets import QApplication, QHBoxLayout, QLayout, QSizePolicy, QWidget
 
 from engine.trace.metrics import StepSeries
 from widgets.buttons import ElidedLabel, IconButton, MenuButton, TextButton
@@ -163,6 +163,7 @@ class TransportBar(QWidget):
         row = QHBoxLayout(self)
         row.setContentsMargins(12, 6, 12, 6)
         row.setSpacing(12)
+        row.setSizeConstraint(QLayout.SizeConstraint.SetNoConstraint)  # what does not fit is left out, see _fit
         row.addWidget(self.chip)
         row.addWidget(self.title)
         buttons = QHBoxLayout()
@@ -240,16 +241,21 @@ class TransportBar(QWidget):
         self.position.set_pieces(
             [(self.tr("step"), False), (format_int(s.step), True), ("/ " + format_int(s.last_step), False)]
             if has_steps and s.step >= 0 else [(self.tr("no step yet"), False)] if s.source != "none" else [])
-        # In a replay one is "behind" all the time; it is news only in a live run.
-        detached = s.source in ("live", "paused") and not s.following and has_steps and s.behind > 0
-        self.behind.setVisible(detached)
-        if detached:
-            self.behind.set_texts("", self._behind_text(s.behind), "warning")
         self.until.current = s.until
-        self.until.set_texts("" if self._tier else self.tr("until"), self._condition_text(s.until))
         self._show_recording(s)
+        self._fit()
         if everything:
             self._set_tips()
+
+    @staticmethod
+    def _detached(s: TransportStatus) -> bool:
+        """In a replay one is "behind" all the time; it is news only in a live run."""
+        return s.source in ("live", "paused") and not s.following and s.last_step >= s.first_step and s.behind > 0
+
+    def _show_words(self, s: TransportStatus) -> None:
+        if self._detached(s):
+            self.behind.set_texts("", self._behind_text(s.behind), "warning")
+        self.until.set_texts("" if self._tier else self.tr("until"), self._condition_text(s.until))
 
     def _title_pieces(self, s: TransportStatus) -> list[tuple[str, bool]]:
         if s.source == "loading":
@@ -262,7 +268,6 @@ class TransportBar(QWidget):
     def _show_recording(self, s: TransportStatus) -> None:
         self.record.setVisible(s.recording != "unavailable")
         self.record.setEnabled(s.source not in ("none", "failed"))
-        self.record_text.setVisible(s.recording in ("on", "failed"))
         self.record.set_icon("stop" if s.recording == "on" else "record")
         if s.recording == "on":
             seconds = int(s.record_seconds)
@@ -337,14 +342,33 @@ class TransportBar(QWidget):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        width = self.width()
-        tier = 0 if width >= 1160 else 1 if width >= 900 else 2 if width >= 760 else 3
-        if tier != self._tier:
-            self._tier = tier
-            self.title.setVisible(tier < 2)
-            self.speed.setVisible(tier < 3)
-            self.until.setVisible(tier < 3)
-            self._show(self._status)
+        self._show(self._status)
+
+    def _fit(self) -> None:
+        """Leave out as much as the width demands, the least important first: words, the title, then controls whose
+        work keys and menus can do as well."""
+        s = self._status
+        optional: list[QWidget] = [self.title, self.record_text, self.until, self.speed, self.behind]
+        if s.source in ("loading", "failed"):  # then the title tells how it goes
+            optional.append(optional.pop(0))
+        wanted = {self.title: True, self.record_text: s.recording in ("on", "failed"), self.until: True,
+                  self.speed: True, self.behind: self._detached(s)}
+        for tier in range(len(optional) + 2):
+            self._tier = min(tier, 1)
+            self._show_words(s)
+            dropped = optional[:max(0, tier - 1)]
+            if self._needed([w for w in optional if wanted[w] and w not in dropped]) <= self.width():
+                break
+        for widget in optional:
+            widget.setVisible(wanted[widget] and widget not in dropped)
+
+    def _needed(self, optional: list[QWidget]) -> int:
+        """Pixels for everything that must be shown and for these, the title reduced to a few letters."""
+        buttons = [self.first, self.back, self.play, self.forward, self.last]
+        fixed = [self.chip, *buttons, self.position, *([self.record] if not self.record.isHidden() else [])]
+        widths = [w.sizeHint().width() for w in fixed] + [
+            min(80, w.sizeHint().width()) if w is self.title else w.sizeHint().width() for w in optional]
+        return sum(widths) + 140 + 12 * (len(widths) + 2)  # 140: the scrubber
 
     def changeEvent(self, event: QEvent) -> None:
         super().changeEvent(event)

@@ -1,4 +1,4 @@
-"""A run made by the real scheduler and block pool, without a model: its tokens are words in turn, its clock is computed.
+"""A run made by the real scheduler and block pool, without a model: its tokens are words in turn, its clock computed.
 
 Every step takes 12 ms and 0.06 ms more for each token in it, so that prefill chunks show in the latencies.
 """
@@ -30,18 +30,20 @@ from engine.trace.history import LiveHistory
 from engine.trace.knobs import KNOBS, KnobValue
 from widgets.view import View
 
-WORDS = ("The outage began when a certificate expired and the retry storm filled every queue in the region . "
-         "A paged cache keeps each request in blocks that need not lie next to one another 内存 分页 😀 .").split()
+TEXT = ("The outage began when a certificate expired and the retry storm filled every queue in the region . "
+        "A paged cache keeps each request in blocks that need not lie next to one another 内存 分页 😀 .")
+WORDS = TEXT.split()
 
 
 def run_info(knobs: Mapping[str, KnobValue]) -> RunInfo:
+    values = {name: knob.default for name, knob in KNOBS.items()} | dict(knobs)
     return RunInfo(SCHEMA_VERSION, "0", "2026-01-01T00:00:00Z", 0, ModelInfo("SmolLM2-135M-Instruct"),
-                   MachineInfo(device="cpu"), "shared-prefix", 0, 4096, {n: k.default for n, k in KNOBS.items()} | knobs)
+                   MachineInfo(device="cpu"), "shared-prefix", 0, 4096, values)
 
 
 def make_run(steps: int, *, seed: int = 0, rate: float = 0.25, long_every: int = 6, max_requests: int = 10_000,
              knob_at: Mapping[int, tuple[str, KnobValue]] | None = None, **knobs: KnobValue) -> LiveHistory:
-    """``steps`` steps: ``rate`` requests a step, every ``long_every``-th with a long prompt, the rest sharing 64 tokens.
+    """``steps`` steps, ``rate`` requests a step; all share 64 tokens, every ``long_every``-th has a long prompt.
 
     ``knob_at`` turns a knob before the given step.
     """
@@ -89,5 +91,5 @@ def view_at(history: LiveHistory, step: int | None = None) -> View:
 
 @lru_cache(maxsize=4)
 def busy_run() -> LiveHistory:
-    """400 steps under memory pressure: hits, chunks, preemptions, evictions and a knob change. Not to be appended to."""
+    """400 steps under memory pressure: hits, chunks, preemptions, evictions, a knob change. Not to be appended to."""
     return make_run(400, num_blocks=260, knob_at={200: ("max_num_batched_tokens", 256)})

@@ -1,0 +1,175 @@
+"""The latency chart: seldom, never hidden, no spike lost, no NaN drawn, labels apart, and its colours the theme's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from PySide6.QtCore import QPointF
+from pytestqt.qtbot import QtBot
+
+from tests.widgets.scheduler_run import busy_run, make_run, view_at
+from widgets.latency import AXIS_WIDTH, LatencyPanel, _Axis, _EndLabels, downsample
+from widgets.theme import themes
+from widgets.view import Selection
+
+
+@pytest.fixture
+def panel(qtbot: QtBot) -> LatencyPanel:
+    result = LatencyPanel(Selection())
+    qtbot.addWidget(result)
+    result.resize(520, 260)
+    result.show()
+    qtbot.waitExposed(result)
+    return result
+
+
+def test_downsampling_keeps_the_extremes_and_the_gaps() -> None:
+    x = np.arange(100_000, dtype=float)
+    y = np.sin(x / 5000)
+    y[77_777], y[33_333] = 50.0, -50.0
+    y[:5000] = np.nan
+    xs, ys = downsample(x, y, 300)
+    assert len(xs) == len(ys) == 600
+    assert np.nanmax(ys) == 50.0
+    assert np.nanmin(ys) == -50.0
+    assert np.isfinite(xs).all()
+    assert (np.diff(xs) >= 0).all()
+    assert np.isnan(ys[:20]).all()
+    assert abs(xs[int(np.nanargmax(ys))] - 77_777) < 500
+    few = downsample(x[:100], y[:100], 300)
+    assert len(few[0]) == 100
+
+
+def test_at_most_five_redraws_a_second(panel: LatencyPanel, qtbot: QtBot) -> None:
+    run = busy_run()
+    panel.show_view(view_at(run, 200))
+    qtbot.wait(50)
+    before = panel.redraws
+    for step in range(201, 261):
+        panel.show_view(view_at(run, step))
+        qtbot.wait(5)
+    qtbot.wait(250)
+    assert 1 <= panel.redraws - before <= 1 + (60 * 5 + 250) / 200 + 60 * 0.2
+    assert panel._drawn[2] == 260  # and the last one was drawn
+
+
+def test_nothing_new_is_not_drawn_again(panel: LatencyPanel, qtbot: QtBot) -> None:
+    view = view_at(busy_run(), 300)
+    panel.show_view(view)
+    qtbot.wait(300)
+    before = panel.redraws
+    for _ in range(3):
+        panel.show_view(view)
+        qtbot.wait(220)
+    assert panel.redraws == before
+
+
+def test_hidden_it_does_nothing_and_shown_it_catches_up(panel: LatencyPanel, qtbot: QtBot) -> None:
+    panel.show_view(view_at(busy_run(), 100))
+    qtbot.wait(250)
+    panel.hide()
+    before = panel.redraws
+    panel.show_view(view_at(busy_run(), 300))
+    qtbot.wait(250)
+    assert panel.redraws == before
+    panel.show()
+    assert panel._drawn[2] == 300
+
+
+def test_nan_and_an_empty_run(panel: LatencyPanel, qtbot: QtBot) -> None:
+    panel.show_view(view_at(make_run(0)))
+    qtbot.wait(220)
+    panel.show_view(view_at(make_run(3)))  # no ITL has been measured yet
+    for tab in ("latency", "throughput", "kv", "queue"):
+        panel.tabs.choose(tab)
+        panel.plot.repaint()
+    assert all(np.isfinite(panel._box.viewRange()).ravel())
+
+
+@pytest.mark.parametrize("tab", ["latency", "throughput", "kv", "queue"])
+def test_curves_are_the_series_up_to_the_last_step(panel: LatencyPanel, tab: str, qtbot: QtBot) -> None:
+    run = busy_run()
+    panel.tabs.choose(tab)
+    panel._log = False
+    panel.show_view(view_at(run, 250))
+    qtbot.wait(220)
+    s = run.series
+    expected = {"latency": s.ttft_p50_ms, "throughput": s.tokens_per_s,
+                "kv": 100 * s.used_blocks / s.usable_blocks, "queue": s.running}[tab].astype(float)
+    x, y = panel._curves[0].getData()
+    shown = 10 ** y if panel._log else y
+    at = {int(v): float(w) for v, w in zip(x, shown, strict=True)}
+    for step in (50, 200, 399):
+        assert at[step] == pytest.approx(float(expected[step]), rel=1e-3)
+    assert panel._cursor.isVisible()
+    assert panel._cursor.value() == 250
+    assert panel._future.isVisible()
+
+
+def test_following_shows_no_cursor(panel: LatencyPanel, qtbot: QtBot) -> None:
+    panel.show_view(view_at(busy_run()))
+    qtbot.wait(220)
+    assert not panel._cursor.isVisible()
+    assert not panel._future.isVisible()
+
+
+def test_knob_changes_are_marked_with_what_changed(panel: LatencyPanel, qtbot: QtBot) -> None:
+    panel.show_view(view_at(busy_run()))
+    qtbot.wait(220)
+    lines = [(line.value(), label.toPlainText()) for line, label
+             in zip(panel._knob_lines, panel._knob_labels, strict=True) if line.isVisible()]
+    assert lines == [(200, "max_num_batched_tokens 512 → 256")]
+    panel.x_tabs.choose("time")
+    assert panel._knob_lines[0].value() == pytest.approx(busy_run().series.start_ns[200] / 1e9)
+
+
+def test_labels_keep_apart_and_off_the_edges() -> None:
+    labels = _EndLabels()
+    colour = themes.current.request(0)
+    labels.set_labels([(100, "a", "1", colour), (101, "b", "2", colour), (99, "c", "3", colour)], 20, 110)
+    places = sorted(y for y, *_ in labels._labels)
+    assert np.diff(places).min() >= 27
+    assert places[-1] <= 110 - 13
+
+
+def test_the_axis_has_one_width_and_one_unit(panel: LatencyPanel, qtbot: QtBot) -> None:
+    widths = set()
+    for step in (5, 100, 399):
+        panel.show_view(view_at(busy_run(), step))
+        qtbot.wait(220)
+        widths.add(panel._axis.width())
+    assert widths == {AXIS_WIDTH}
+    axis = _Axis("left")
+    axis.unit = "ms"
+    assert axis.tickStrings([0, 25, 50], 1, 25) == ["0", "25", "50 ms"]
+    axis.log = True
+    assert axis.tickStrings([1, 2, 3], 1, 1) == ["10 ms", "100 ms", "1 s"]
+
+
+def test_zooming_holds_and_a_double_click_lets_go(panel: LatencyPanel, qtbot: QtBot) -> None:
+    panel.show_view(view_at(busy_run(), 300))
+    qtbot.wait(220)
+    panel._box.scaleBy((0.5, 1), center=QPointF(200, 0))
+    panel._zoomed()
+    held = panel._range
+    assert held[1] - held[0] == pytest.approx(399 / 2, rel=0.02)
+    panel.show_view(view_at(busy_run(), 320))
+    qtbot.wait(250)
+    assert panel._range == held
+    panel._reset_range()
+    assert panel._range == (0, 399)
+
+
+def test_it_takes_the_colours_of_the_theme(panel: LatencyPanel, qtbot: QtBot) -> None:
+    panel.show_view(view_at(busy_run()))
+    qtbot.wait(220)
+    before = themes.current.name
+    try:
+        for name in ("light", "dark"):
+            themes.set(name)
+            image = panel.grab().toImage()
+            assert image.pixelColor(AXIS_WIDTH + 40, 60).name() == themes.current.panel
+            assert panel._curves[0].opts["pen"].color().name() == themes.current.good
+            assert panel._curves[0].opts["pen"].width() == 1
+    finally:
+        themes.set(before)

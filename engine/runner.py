@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from engine.attention import AttentionBackend
     from engine.model.decoder import Decoder
 
-Progress = Callable[[str, float], None]
+Progress = Callable[[str, float | None], None]
 
 _DTYPES = ("bfloat16", "float16", "float32")
 
@@ -71,7 +71,7 @@ class Runner:
     ``model_dir`` is a Hugging Face folder. Raises :class:`~engine.model.config.UnsupportedModel` for a folder that
     cannot be run and :class:`RunnerError` for a device or dtype that this machine does not have. ``path`` chooses the
     forward pass: "auto" takes the fastest that works, "torch" the plain one. ``progress`` is told what is going on
-    and how far it has come, from 0 to 1.
+    and how far it has come, from 0 to 1 (None: unknown).
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class Runner:
 
         self._claim_thread()
         start = time.perf_counter_ns()
-        if not plan.scheduled:
+        if not plan.computed:
             self.phase_ns = {"prepare": 0, "forward": 0, "sample": 0}
             return []
         step = self._prepare(plan)
@@ -146,15 +146,15 @@ class Runner:
         return tokens
 
     def _prepare(self, plan: StepPlan) -> StepInput:
-        buffers, tables = self._buffers, self._tables
-        total = plan.num_tokens
-        buffers.reserve(total, len(plan.scheduled))
+        buffers, tables, entries = self._buffers, self._tables, plan.computed
+        total = sum(entry.num_tokens for entry in entries)
+        buffers.reserve(total, len(entries))
         token_ids, positions = buffers.token_ids, buffers.positions
         at = 0
         samples = 0
         most_blocks = 0
         buffers.query_starts[0] = 0
-        for r, entry in enumerate(plan.scheduled):
+        for r, entry in enumerate(entries):
             request, computed, n = entry.request, entry.num_computed_tokens, entry.num_tokens
             end = computed + n
             if n == 1:
@@ -172,7 +172,7 @@ class Runner:
             if entry.samples:
                 buffers.sample_rows[samples] = at - 1
                 samples += 1
-        requests = len(plan.scheduled)
+        requests = len(entries)
         return StepInput(
             token_ids=token_ids[:total],
             positions=positions[:total],
@@ -194,11 +194,16 @@ class Runner:
 
     def _choose_path(self, path: str, config: EngineConfig, progress: Progress | None) -> ForwardPath:
         from engine.attention import make_backend
+        from engine.model.fused import FusedPath, compile_kernels, why_not
 
         if path not in ("auto", "torch"):
             raise RunnerError(f"the forward path {path!r} is not one of auto, torch")
+        reason = "asked for" if path == "torch" else why_not(self.model_config, config.dtype, config.device)
+        if not reason:
+            compile_kernels(progress)
+            return FusedPath(self.decoder, self.max_model_len, self.num_threads, progress)
         backend = make_backend(self.model_config, self.decoder.dtype, config.device)
-        return TorchPath(self.decoder, backend, config.device, f"torch ({config.device})")
+        return TorchPath(self.decoder, backend, config.device, f"torch ({config.device}); not fused: {reason}")
 
     def _describe(self, model_dir: Path, dtype: str, itemsize: int) -> ModelInfo:
         shape = self.model_config

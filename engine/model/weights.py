@@ -12,8 +12,8 @@ from engine.model.config import ModelConfig, UnsupportedModel
 if TYPE_CHECKING:
     import torch
 
-Progress = Callable[[str, float], None]
-"""Called with what is going on and how far it has come, from 0 to 1."""
+Progress = Callable[[str, float | None], None]
+"""Called with what is going on and how far it has come, from 0 to 1 (None: unknown)."""
 
 
 def weight_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:

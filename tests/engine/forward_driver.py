@@ -19,11 +19,11 @@ VOCAB = 211
 def make_llama(folder: Path, seed: int = 0, **changes: object) -> LlamaForCausalLM:
     """Save a small random Llama to ``folder`` as float32 safetensors and return it."""
     torch.manual_seed(seed)
-    settings: dict[str, object] = dict(
-        vocab_size=VOCAB, hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=512, tie_word_embeddings=True, initializer_range=0.1,
-        bos_token_id=1, eos_token_id=2,
-    )
+    settings: dict[str, object] = {
+        "vocab_size": VOCAB, "hidden_size": 128, "intermediate_size": 112, "num_hidden_layers": 3,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 512,
+        "tie_word_embeddings": True, "initializer_range": 0.1, "bos_token_id": 1, "eos_token_id": 2,
+    }
     settings.update(changes)
     model = LlamaForCausalLM(LlamaConfig(**settings)).eval()
     spread_norms_and_biases(model)

@@ -1,0 +1,408 @@
+"""The fused forward pass: one compiled function from token ids to logits, without the interpreter lock.
+
+Every thread runs :func:`forward` from its first line to its last, each on its share of the rows or columns, and waits
+for the others at barriers. Import this module through :mod:`engine.model.fused`, which says where compiled code is
+kept. Addresses are integers; arrays are C-contiguous.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+
+from engine.model.fused_ir import (
+    ATTENTION_ROWS,
+    GEMM_ROWS,
+    HALF,
+    LANES,
+    PANEL,
+    SCORES,
+    atomic_add,
+    atomic_load,
+    atomic_store,
+    call,
+    gate_rows,
+    gemm_tile,
+    relax,
+    row_exp,
+    row_max,
+    score_tile,
+    value_tile,
+)
+
+compiled = numba.njit(nogil=True, cache=True, error_model="numpy")
+# Only where nobody is hurt by another order of summation, because that order depends on nothing but a row's length.
+compiled_loosely = numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
+
+Array = Any  # of NumPy; numba finds the types out by itself
+
+ROWS_AT_ONCE = 32 * GEMM_ROWS  # rows of a product whose inputs stay in the second-level cache
+
+
+class Shape(NamedTuple):
+    """The model in numbers, and how its cache is laid out."""
+
+    bf16: int  # 1: weights and cache are bfloat16; 0: float32
+    num_layers: int
+    hidden: int
+    inner: int
+    heads: int
+    kv_heads: int
+    head_size: int
+    vocab: int
+    qk_norm: int
+    num_blocks: int
+    block_size: int
+
+
+class Weights(NamedTuple):
+    """Packed matrices by address, everything else as float32 arrays. Biases that a model lacks are zeros."""
+
+    embedding_u16: Array  # (vocab, hidden), of which one is the table and the other a view of the same bytes
+    embedding_f32: Array
+    matrices: Array  # int64 (layers, 4): qkv, output, gate_up, down
+    head: int
+    input_norm: Array  # (layers, hidden)
+    mlp_norm: Array
+    final_norm: Array  # (hidden,)
+    query_norm: Array  # (layers, head size)
+    key_norm: Array
+    qkv_bias: Array  # (layers, columns as packed)
+    output_bias: Array
+    gate_up_bias: Array
+    down_bias: Array
+    head_bias: Array  # (vocab,)
+    cos: Array  # (positions, head size / 2)
+    sin: Array
+
+
+class Step(NamedTuple):
+    """One step, as :class:`engine.runner.StepInput` has it."""
+
+    token_ids: Array
+    positions: Array
+    query_starts: Array
+    context_lens: Array
+    block_tables: Array
+    sample_rows: Array
+
+
+class Buffers(NamedTuple):
+    """What the layers hand on; widths are rounded up to whole panels."""
+
+    hidden: Array  # (tokens, hidden)
+    normed: Array
+    qkv: Array
+    attended: Array
+    gated: Array
+    logits: Array  # (samples, vocab)
+    items: Array  # int64 (items, 2): a request and its first row, a piece of attention for one thread
+    counters: Array  # int64 (layers + 1): how many pieces are taken in each layer; at last how many there are
+    zeros: Array  # (PANEL,)
+    scratch: Array  # (threads, floats)
+
+
+@compiled
+def barrier(sync, threads, yield_address):  # type: ignore[no-untyped-def]
+    """Wait until all threads are here. ``sync`` is int64[16]: the arrivals, and on a line of its own the round."""
+    if threads == 1:
+        return
+    arrivals = sync.ctypes.data
+    rounds = arrivals + 64
+    current = atomic_load(rounds)
+    if atomic_add(arrivals, 1) == threads - 1:
+        atomic_store(arrivals, 0)
+        atomic_store(rounds, current + 1)
+        return
+    spins = 0
+    while atomic_load(rounds) == current:
+        spins += 1
+        if spins % 2048 == 0:
+            call(yield_address)  # somebody else may need the core that the last thread is waiting for
+        else:
+            relax()
+
+
+@compiled
+def linear(bf16, x, x_stride, weight, depth, first, last, rows, out, out_stride, bias, residual, residual_stride, tile):  # type: ignore[no-untyped-def]
+    """``out = x @ weight + bias + residual`` for the panels ``first`` to ``last``; a weight is packed by panels.
+
+    With ``tile`` not 0, a scratch of GEMM_ROWS x PANEL, the product's panels hold a gate and what it gates.
+    """
+    panel_bytes = depth * PANEL * (2 if bf16 else 4)
+    for start in range(0, rows, ROWS_AT_ONCE):
+        end = min(rows, start + ROWS_AT_ONCE)
+        tiles = -(-(end - start) // GEMM_ROWS)
+        for panel in range(first, last):
+            row = start
+            for i in range(tiles):
+                count = (end - row + tiles - i - 1) // (tiles - i)  # tiles of equal size, give or take one
+                source = x + row * x_stride
+                packed = weight + panel * panel_bytes
+                extra = bias + panel * PANEL * 4
+                if tile != 0:
+                    gemm_tile(bf16, count, source, x_stride, packed, depth, tile, PANEL * 4, extra, residual, 0)
+                    gate_rows(count, tile, out + row * out_stride + panel * LANES * 4, out_stride)
+                else:
+                    before = residual
+                    if residual_stride != 0:
+                        before += row * residual_stride + panel * PANEL * 4
+                    target = out + row * out_stride + panel * PANEL * 4
+                    gemm_tile(
+                        bf16, count, source, x_stride, packed, depth, target, out_stride, extra, before, residual_stride
+                    )
+                row += count
+
+
+@compiled_loosely
+def rms_norm(x, weight, eps, out):  # type: ignore[no-untyped-def]
+    """Scale ``x`` to a root mean square of one, then by ``weight``; ``out`` may be ``x``."""
+    count = weight.shape[0]
+    total = np.float32(0.0)
+    for i in range(count):
+        total += x[i] * x[i]
+    factor = np.float32(1.0) / np.sqrt(total / np.float32(count) + eps)
+    for i in range(count):
+        out[i] = x[i] * factor * weight[i]
+
+
+@compiled
+def rotate(x, cos, sin):  # type: ignore[no-untyped-def]
+    """Turn the pairs ``(i, i + half)`` of one head by their angles, in place."""
+    half = cos.shape[0]
+    for i in range(half):
+        first, second = x[i], x[i + half]
+        x[i] = first * cos[i] - second * sin[i]
+        x[i + half] = second * cos[i] + first * sin[i]
+
+
+@compiled
+def to_bf16(x):  # type: ignore[no-untyped-def]
+    """The 16 bits of ``x`` rounded to bfloat16, to the nearest and ties to even."""
+    bits = np.float32(x).view(np.uint32)
+    return np.uint16((bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16))
+
+
+@compiled
+def embed(shape, weights, token, out):  # type: ignore[no-untyped-def]
+    """Look a token's embedding up."""
+    if shape.bf16:
+        row = weights.embedding_u16[token]
+        for i in range(shape.hidden):
+            out[i] = np.uint32(np.uint32(row[i]) << np.uint32(16)).view(np.float32)
+    else:
+        out[: shape.hidden] = weights.embedding_f32[token]
+
+
+@compiled
+def cache_row(shape, kv_u16, kv_f32, start, offset, keys, values):  # type: ignore[no-untyped-def]
+    """Write one token's keys and values, all heads, to ``offset`` in the block that starts at element ``start``.
+
+    A block of a layer holds its keys and then its values, each by head. Keys of a head lie in half tiles of positions
+    (pairs of dimensions, HALF positions, 2); values by position, dimensions in panels whose halves alternate.
+    """
+    size = shape.head_size
+    head_elements = shape.block_size * size
+    key_base = offset // HALF * HALF * size
+    lane = offset % HALF
+    for head in range(shape.kv_heads):
+        key_at = start + head * head_elements + key_base
+        value_at = start + (shape.kv_heads + head) * head_elements + offset * size
+        if shape.bf16:
+            for i in range(size):
+                kv_u16[key_at + (i // 2 * HALF + lane) * 2 + i % 2] = to_bf16(keys[head * size + i])
+            for panel in range(0, size, PANEL):
+                for i in range(LANES):
+                    kv_u16[value_at + panel + 2 * i] = to_bf16(values[head * size + panel + i])
+                    kv_u16[value_at + panel + 2 * i + 1] = to_bf16(values[head * size + panel + LANES + i])
+        else:
+            for i in range(size):
+                kv_f32[key_at + i * HALF + lane] = keys[head * size + i]
+                kv_f32[value_at + i] = values[head * size + i]
+
+
+@compiled
+def attend(shape, step, buffers, layer_address, request, first_row, kv_head, scale, thread):  # type: ignore[no-untyped-def]
+    """Attention of up to ATTENTION_ROWS rows of one request for one key-value head.
+
+    A row is one query head of one token; rows of a token lie together, because they read the same keys. Scores of all
+    positions are kept until their largest is known, so nothing is ever rescaled.
+    """
+    size, block_size = shape.head_size, shape.block_size
+    group = shape.heads // shape.kv_heads
+    element = 2 if shape.bf16 else 4
+    first_token = step.query_starts[request]
+    rows = min(ATTENTION_ROWS, (step.query_starts[request + 1] - first_token) * group - first_row)
+    table = step.block_tables[request]
+
+    scratch = buffers.scratch[thread]
+    width = ATTENTION_ROWS * size
+    queries = scratch[:width]
+    output = scratch[width : 2 * width]
+    scores = scratch[2 * width + GEMM_ROWS * PANEL :]
+    last_token = first_token + (first_row + rows - 1) // group
+    limit = step.positions[last_token] + 1  # rows attend to their own position and all before it
+    score_width = (limit + SCORES - 1) // SCORES * SCORES + SCORES  # not a power of two, which would crowd the cache
+    for r in range(rows):
+        token = first_token + (first_row + r) // group
+        head = kv_head * group + (first_row + r) % group
+        queries[r * size : (r + 1) * size] = buffers.qkv[token, head * size : (head + 1) * size]
+        output[r * size : (r + 1) * size] = np.float32(0.0)
+
+    head_bytes = block_size * size * element
+    block_bytes = 2 * shape.kv_heads * head_bytes
+    half_bytes = HALF * size * element
+    keys = layer_address + kv_head * head_bytes
+    values = layer_address + (shape.kv_heads + kv_head) * head_bytes
+    score_address = scores.ctypes.data
+    for position in range(0, limit, SCORES):
+        tile_a = keys + table[position // block_size] * block_bytes + position % block_size // HALF * half_bytes
+        tile_b = tile_a
+        second = position + HALF
+        if second < limit:
+            tile_b = keys + table[second // block_size] * block_bytes + second % block_size // HALF * half_bytes
+        score_tile(
+            shape.bf16, rows, queries.ctypes.data, size * 4, tile_a, tile_b, size // 2, score_address + position * 4,
+            score_width * 4,
+        )  # fmt: skip
+
+    for r in range(rows):
+        seen = step.positions[first_token + (first_row + r) // group] + 1
+        vectors = (seen + SCORES - 1) // SCORES
+        start = r * score_width
+        for i in range(seen, vectors * SCORES):
+            scores[start + i] = -np.inf
+        largest = row_max(score_address + start * 4, vectors)
+        total = row_exp(score_address + start * 4, vectors, largest, scale)
+        for i in range(vectors * SCORES, limit):
+            scores[start + i] = np.float32(0.0)
+        queries[r] = np.float32(1.0) / total  # the queries have served
+
+    for position in range(0, limit, block_size):
+        block = values + table[position // block_size] * block_bytes
+        count = min(block_size, limit - position)
+        for panel in range(0, size, PANEL):
+            value_tile(
+                shape.bf16, rows, score_address + position * 4, score_width * 4, block + panel * element,
+                size * element, count, output.ctypes.data + panel * 4, size * 4,
+            )  # fmt: skip
+
+    for r in range(rows):
+        token = first_token + (first_row + r) // group
+        head = kv_head * group + (first_row + r) % group
+        for i in range(size):
+            buffers.attended[token, head * size + i] = output[r * size + i] * queries[r]
+
+
+@compiled
+def share_out(shape, step, buffers):  # type: ignore[no-untyped-def]
+    """Cut the step's attention into pieces that threads take one after the other."""
+    group = shape.heads // shape.kv_heads
+    count = 0
+    for request in range(step.context_lens.shape[0]):
+        rows = (step.query_starts[request + 1] - step.query_starts[request]) * group
+        for row in range(0, rows, ATTENTION_ROWS):
+            buffers.items[count, 0] = request
+            buffers.items[count, 1] = row
+            count += 1
+    buffers.counters[:] = 0
+    buffers.counters[shape.num_layers] = count * shape.kv_heads
+
+
+@compiled
+def forward(thread, threads, sync, yield_address, shape, eps, scale, weights, step, buffers, kv, kv_u16, kv_f32):  # type: ignore[no-untyped-def]
+    """Logits of the step's sampled rows into ``buffers.logits``; keys and values into the cache at address ``kv``."""
+    tokens, samples = step.token_ids.shape[0], step.sample_rows.shape[0]
+    first_row, last_row = thread * tokens // threads, (thread + 1) * tokens // threads
+    size, heads, kv_heads = shape.head_size, shape.heads, shape.kv_heads
+    block_elements = 2 * kv_heads * shape.block_size * size
+    layer_elements = block_elements * shape.num_blocks
+    element = 2 if shape.bf16 else 4
+    hidden, normed, qkv = buffers.hidden, buffers.normed, buffers.qkv
+    attended, gated = buffers.attended, buffers.gated
+    hidden_stride, normed_stride, qkv_stride = hidden.shape[1] * 4, normed.shape[1] * 4, qkv.shape[1] * 4
+    attended_stride, gated_stride = attended.shape[1] * 4, gated.shape[1] * 4
+    zeros = buffers.zeros.ctypes.data
+    tile = buffers.scratch[thread, 2 * ATTENTION_ROWS * size :].ctypes.data
+    qkv_panels, hidden_panels = qkv.shape[1] // PANEL, hidden.shape[1] // PANEL
+    inner_panels, vocab_panels = gated.shape[1] // LANES, buffers.logits.shape[1] // PANEL
+
+    for row in range(first_row, last_row):
+        embed(shape, weights, step.token_ids[row], hidden[row])
+    if thread == 0:
+        share_out(shape, step, buffers)
+    request = 0
+    for layer in range(shape.num_layers):
+        for row in range(first_row, last_row):
+            rms_norm(hidden[row], weights.input_norm[layer], eps, normed[row])
+        barrier(sync, threads, yield_address)
+        linear(
+            shape.bf16, normed.ctypes.data, normed_stride, weights.matrices[layer, 0], shape.hidden,
+            thread * qkv_panels // threads, (thread + 1) * qkv_panels // threads, tokens,
+            qkv.ctypes.data, qkv_stride, weights.qkv_bias[layer].ctypes.data, zeros, 0, 0,
+        )  # fmt: skip
+        barrier(sync, threads, yield_address)
+        request = 0
+        for row in range(first_row, last_row):
+            while step.query_starts[request + 1] <= row:
+                request += 1
+            position = step.positions[row]
+            cos, sin = weights.cos[position], weights.sin[position]
+            for head in range(heads + kv_heads):
+                x = qkv[row, head * size : (head + 1) * size]
+                if shape.qk_norm:
+                    rms_norm(x, weights.query_norm[layer] if head < heads else weights.key_norm[layer], eps, x)
+                rotate(x, cos, sin)
+            block = step.block_tables[request, position // shape.block_size]
+            cache_row(
+                shape, kv_u16, kv_f32, layer * layer_elements + block * block_elements, position % shape.block_size,
+                qkv[row, heads * size : (heads + kv_heads) * size], qkv[row, (heads + kv_heads) * size :],
+            )  # fmt: skip
+        barrier(sync, threads, yield_address)
+        layer_address = kv + layer * layer_elements * element
+        counter = buffers.counters.ctypes.data + layer * 8
+        while True:
+            item = atomic_add(counter, 1)
+            if item >= buffers.counters[shape.num_layers]:
+                break
+            piece = item // kv_heads
+            attend(
+                shape, step, buffers, layer_address, buffers.items[piece, 0], buffers.items[piece, 1],
+                item % kv_heads, scale, thread,
+            )  # fmt: skip
+        barrier(sync, threads, yield_address)
+        linear(
+            shape.bf16, attended.ctypes.data, attended_stride, weights.matrices[layer, 1], heads * size,
+            thread * hidden_panels // threads, (thread + 1) * hidden_panels // threads, tokens,
+            hidden.ctypes.data, hidden_stride, weights.output_bias[layer].ctypes.data,
+            hidden.ctypes.data, hidden_stride, 0,
+        )  # fmt: skip
+        barrier(sync, threads, yield_address)
+        for row in range(first_row, last_row):
+            rms_norm(hidden[row], weights.mlp_norm[layer], eps, normed[row])
+        barrier(sync, threads, yield_address)
+        linear(
+            shape.bf16, normed.ctypes.data, normed_stride, weights.matrices[layer, 2], shape.hidden,
+            thread * inner_panels // threads, (thread + 1) * inner_panels // threads, tokens,
+            gated.ctypes.data, gated_stride, weights.gate_up_bias[layer].ctypes.data, zeros, 0, tile,
+        )  # fmt: skip
+        barrier(sync, threads, yield_address)
+        linear(
+            shape.bf16, gated.ctypes.data, gated_stride, weights.matrices[layer, 3], shape.inner,
+            thread * hidden_panels // threads, (thread + 1) * hidden_panels // threads, tokens,
+            hidden.ctypes.data, hidden_stride, weights.down_bias[layer].ctypes.data,
+            hidden.ctypes.data, hidden_stride, 0,
+        )  # fmt: skip
+        barrier(sync, threads, yield_address)
+    for sample in range(thread * samples // threads, (thread + 1) * samples // threads):
+        rms_norm(hidden[step.sample_rows[sample]], weights.final_norm, eps, normed[sample])
+    barrier(sync, threads, yield_address)
+    linear(
+        shape.bf16, normed.ctypes.data, normed_stride, weights.head, shape.hidden,
+        thread * vocab_panels // threads, (thread + 1) * vocab_panels // threads, samples,
+        buffers.logits.ctypes.data, buffers.logits.shape[1] * 4, weights.head_bias.ctypes.data, zeros, 0, 0,
+    )  # fmt: skip
+    barrier(sync, threads, yield_address)
+

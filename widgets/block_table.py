@@ -36,7 +36,7 @@ from widgets.theme import font, mix, theme, themes
 from widgets.view import Selection, View
 
 _FOOTER = 22
-_LARGEST_CELL = 32
+_LARGEST_CELL = 44
 _MOST_LINKS = 12
 _RIGHT = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
 
@@ -127,7 +127,7 @@ class BlockTable(Panel):
         ratio = self.devicePixelRatioF()
         total = len(state.running) + len(state.waiting)
         room = rect.height() - _FOOTER
-        row_height = max(15.0, min(24.0, room // max(1, total)))
+        row_height = max(15.0, min(28.0, room // max(1, total)))
         rows = max(1, int(room // row_height))
         longest = max((text_width(r.request_id, font(12)) for r in self._rows.requests), default=24.0)
         label = min(-(-longest // 16) * 16 + 8, rect.width() * 0.12 + 16)
@@ -150,7 +150,7 @@ class BlockTable(Panel):
     def _lay_out_rows(self, state: EngineState, rows: int) -> None:
         ratio, area = self._ratio, self._tables_area
         assert self._pool is not None
-        size = int(min(max(self._pool.grid.width, 9 * ratio), 13 * ratio, self._row_height * ratio - 3))
+        size = int(min(max(self._pool.grid.width, 9 * ratio), 16 * ratio, self._row_height * ratio - 3))
         count_width = text_width("0,000", font(11)) + 4
         columns = max(1, int((area.width() - self._label_width - count_width - 6) * ratio) // size)
         seen = (self._seen, self._scroll, rows, columns, self._laid_out_for)

@@ -113,7 +113,7 @@ class TileSet:
             return
         inside = body
         if shared:
-            ring = max(1, round(side / 8))
+            ring = max(1, round(min(side / 8, 1 + side / 20)))
             painter.fillRect(body, QColor(look.text))
             inside = body.adjusted(ring, ring, -ring, -ring)
             if side >= 9:  # a line of ground between ring and fill, so that the ring reads as one
@@ -137,8 +137,8 @@ class TileSet:
         painter.setClipRect(body)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         side = body.width()
-        painter.setPen(QPen(colour, max(1.0, side / 11)))
-        spacing = max(2.5, side / 3)
+        painter.setPen(QPen(colour, max(1.0, min(side / 11, 1 + side / 40))))
+        spacing = max(2.5, min(side / 3, 3.5 + side / 10))
         shift = -side + spacing / 2
         while shift < side + body.height():
             painter.drawLine(QPointF(body.left() + shift, body.bottom() + 1),
@@ -155,7 +155,7 @@ class TileSet:
         painter.save()
         painter.setClipRect(body)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        painter.setPen(QPen(colour, max(1.0, body.width() / 10)))
+        painter.setPen(QPen(colour, max(1.0, min(body.width() / 10, 1 + body.width() / 40))))
         painter.drawLine(body.topLeft(), body.bottomRight())
         painter.drawLine(body.topRight(), body.bottomLeft())
         painter.restore()

@@ -13,6 +13,7 @@ from types import FrameType
 from PySide6.QtCore import QObject, QTimer
 from PySide6.QtWidgets import QApplication
 
+from app.frame_clock import share_the_interpreter
 from app.main_window import MainWindow
 from app.session import LiveSession
 from app.settings import Settings
@@ -57,6 +58,7 @@ def make_application() -> QApplication:
     app.setOrganizationName("Cutaway")
     app.setApplicationDisplayName("Cutaway")
     load_fonts()
+    share_the_interpreter()
     app.setStyle("Fusion")  # the same base for the style sheet on every system
     app.setFont(font())
     app.setStyleSheet(style_sheet(theme()))
@@ -77,7 +79,7 @@ def run_application(request: WindowRequest) -> int:
     window = MainWindow(settings, Language(settings.language))
     window.show()
     driver = _Driver(window, request)
-    QTimer.singleShot(0, driver.begin)  # the window is on the screen before anything is loaded
+    QTimer.singleShot(0, driver.begin)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, driver.interrupted)
     status = app.exec()
@@ -102,8 +104,13 @@ class _Driver(QObject):
         self._timer = QTimer(self)
         self._timer.timeout.connect(self._look)
 
-    def begin(self) -> None:
+    def begin(self, patience: int = 40) -> None:
+        """Start what was asked for, as soon as the window is on the screen (or a second later, whatever it does)."""
         request, window = self._request, self._window
+        handle = window.windowHandle()
+        if patience and (handle is None or not handle.isExposed()):
+            QTimer.singleShot(25, lambda: self.begin(patience - 1))
+            return
         if request.recording is not None and request.recording_path is not None:
             window.show_recording(request.recording, request.recording_path, play=request.step is None)
             if request.step is not None:

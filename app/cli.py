@@ -6,12 +6,14 @@ Exit status: 0, or 2 with one line for bad arguments, or 1 with one line for a f
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from app.cli_bench import add_benches
 from engine.trace.knobs import KnobError, KnobValue, knob
 from engine.version import VERSION
 
@@ -40,6 +42,10 @@ class _Parser(argparse.ArgumentParser):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status."""
+    if os.environ.get("CUTAWAY_DEBUG"):
+        logging.basicConfig(level=logging.INFO)
+    else:
+        logging.getLogger("engine").addHandler(logging.NullHandler())  # what goes wrong is said in one line, once
     try:
         arguments = build_parser().parse_args(argv)
         return int(arguments.command(arguments))
@@ -127,6 +133,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_engine(gui)
     gui.add_argument("--json", action="store_true", help="as JSON")
     gui.set_defaults(command=_bench_gui)
+    add_benches(benches, _positive_int, DTYPES, _check_model)
     return parser
 
 

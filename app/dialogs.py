@@ -9,7 +9,6 @@ from PySide6.QtWidgets import QCheckBox, QComboBox, QDialog, QFormLayout, QGridL
 
 from app.translation import LANGUAGES
 from engine.version import VERSION
-from widgets.theme import font
 
 
 class SettingsDialog(QDialog):
@@ -54,7 +53,7 @@ class KeysDialog(QDialog):
         grid.setVerticalSpacing(8)
         for row, (key, what) in enumerate(keys):
             label = QLabel(key)
-            label.setFont(font(12, bold=True))
+            label.setProperty("role", "value")
             grid.addWidget(label, row, 0)
             grid.addWidget(QLabel(what), row, 1)
 
@@ -67,7 +66,7 @@ class AboutDialog(QDialog):
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.setWindowTitle(self.tr("About Cutaway"))
         title = QLabel(f"Cutaway {VERSION}")
-        title.setFont(font(16, bold=True))
+        title.setStyleSheet("font-size: 18px; font-weight: 600;")
         text = QLabel(self.tr(
             "A real LLM serving engine at work, with its side removed. Every mark on the screen comes from an event of "
             "the engine, or is computed from events alone."))

@@ -1,11 +1,13 @@
 """When the window draws: at most 60 times a second, and never so often that the engine starves.
 
-The engine and the window share the interpreter lock. So a frame that took long puts the next one off: the window
-takes at most :data:`DUTY` of the time, and the rest is the engine's.
+The engine and the window share the interpreter lock. So a frame that took much work puts the next one off: the window
+works at most :data:`DUTY` of the time, and the rest is the engine's. And the interpreter is told to hand the lock over
+quickly: with Python's own 5 ms, each of the two waits that long whenever the other one is at work.
 """
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 
@@ -17,7 +19,15 @@ IDLE_S = 1 / 30
 """From one look to the next while there is nothing new and nothing moves."""
 
 DUTY = 0.35
+"""The largest share of the time that the window's thread may work; waiting for the lock is no work."""
+
+SWITCH_INTERVAL_S = 0.001
 KEPT = 4096
+
+
+def share_the_interpreter() -> None:
+    """Make threads hand the interpreter lock over quickly. For programs with both an engine and a window."""
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
 
 
 class FrameClock(QObject):
@@ -34,8 +44,10 @@ class FrameClock(QObject):
         self._timer.setSingleShot(True)
         self._timer.timeout.connect(self._tick)
         self._times_ms = np.zeros(KEPT, np.float32)
-        self._ends = np.zeros(KEPT, np.float64)
         self.frames = 0
+        self._drawn_at: float | None = None  # when the frame before began, if it drew something
+        self._busy_s = 0.0  # between frames that followed one another
+        self._busy_frames = 0
         self._running = False
 
     def start(self) -> None:
@@ -47,7 +59,7 @@ class FrameClock(QObject):
         self._timer.stop()
 
     def _tick(self) -> None:
-        start = time.perf_counter()
+        start, worked = time.perf_counter(), time.thread_time()
         drawn = self._frame(start)
         if drawn:
             QCoreApplication.sendPostedEvents(None, QEvent.Type.UpdateRequest.value)
@@ -55,16 +67,26 @@ class FrameClock(QObject):
         if drawn:
             slot = self.frames % KEPT
             self._times_ms[slot] = (end - start) * 1e3
-            self._ends[slot] = end
             self.frames += 1
+            if self._drawn_at is not None:
+                self._busy_s += start - self._drawn_at
+                self._busy_frames += 1
+        self._drawn_at = start if drawn else None
         if self._running:
-            took = end - start
-            pause = max(FRAME_S - took, took * (1 / DUTY - 1)) if drawn else IDLE_S
+            work = time.thread_time() - worked
+            pause = max(FRAME_S - (end - start), work / DUTY - (end - start)) if drawn else IDLE_S
             self._timer.start(max(1, round(pause * 1e3)))
 
     def reset(self) -> None:
         """Forget the frames so far."""
         self.frames = 0
+        self._drawn_at = None
+        self._busy_s, self._busy_frames = 0.0, 0
+
+    @property
+    def frames_per_s(self) -> float:
+        """How many frames a second are drawn while there is something to draw; NaN when there never was."""
+        return self._busy_frames / self._busy_s if self._busy_s else float("nan")
 
     def times_ms(self) -> np.ndarray:
         """How long the latest frames took, in milliseconds from the tick to the end of painting; in no order."""

@@ -26,6 +26,7 @@ from app.settings import Settings
 from app.start_card import StartCard
 from app.strip import StripFeed
 from app.translation import LANGUAGES, Language
+from engine.scenario import list_scenarios, load_scenario
 from engine.trace.knobs import KnobError
 from engine.trace.reader import RecordingError, open_recording
 from engine.trace.source import RunSource
@@ -139,6 +140,7 @@ class MainWindow(QMainWindow):
         """Run ``spec`` in the background and show it; the model is loaded on the way."""
         session = LiveSession(spec, record=record)
         self.show_session(session)
+        self.knobs.set_values(spec.all_knobs(load_scenario(spec.scenario) if spec.scenario else None))
         session.start()
         if record is not None:
             self.settings.add_recent(record)
@@ -186,12 +188,24 @@ class MainWindow(QMainWindow):
         self.knobs.set_enabled_live(isinstance(session, LiveSession))
         self.presenter.set_session(session)
         self.preparation.watch(session if isinstance(session, LiveSession) else None)
-        current = session.spec.scenario if isinstance(session, LiveSession) else None
-        self.knobs.set_scenarios(self.scenario_titles(), current or "")
+        self._show_scenario()
         self._next_slow = 0.0
-        name = session.path.name if isinstance(session, ReplaySession) and session.path else current
+        name = session.path.name if isinstance(session, ReplaySession) and session.path else self._scenario_name()
         self.setWindowTitle(f"{name} – Cutaway" if name else "Cutaway")
         self.clock.start()
+
+    def _scenario_name(self) -> str:
+        session = self.session
+        if isinstance(session, LiveSession):
+            return session.spec.scenario or ""
+        return session.source.info.scenario if session is not None and session.source is not None else ""
+
+    def _show_scenario(self) -> None:
+        """The chooser's scenarios; one that is a file of the user's own is among them."""
+        titles, current = self.scenario_titles(), self._scenario_name()
+        if current and current not in dict(titles):
+            titles.append((current, Path(current).stem))
+        self.knobs.set_scenarios(titles, current)
 
     def with_session(self, command: str, *arguments: Any) -> None:
         """Give the session one of its named commands; without a session there is nothing to do."""
@@ -309,6 +323,7 @@ class MainWindow(QMainWindow):
 
     def save_screenshot(self, path: Path) -> bool:
         """Save the window as it is now, every panel up to date; False when the file cannot be written."""
+        self._look_around()
         self.presenter.show_all()
         return self.grab().save(str(path), "PNG")
 
@@ -319,8 +334,6 @@ class MainWindow(QMainWindow):
 
     def scenario_titles(self) -> list[tuple[str, str]]:
         """(name, title) of the scenarios that come with the program, in the language of the window."""
-        from engine.scenario import list_scenarios
-
         return [(s.name, s.title_in(self._language.code)) for s in list_scenarios()]
 
     # ---- looks ---------------------------------------------------------------------------------------------------
@@ -380,9 +393,7 @@ class MainWindow(QMainWindow):
         self.commands.retranslate()
         self.banner.retranslate()
         self.docks.retranslate()
-        if self.session is not None:
-            current = self.session.spec.scenario if isinstance(self.session, LiveSession) else None
-            self.knobs.set_scenarios(self.scenario_titles(), current or "")
+        self._show_scenario()
         self._sync_commands()
 
     # ---- Qt ------------------------------------------------------------------------------------------------------

@@ -79,7 +79,7 @@ class Presenter:
         if self._session is not None and self._session.view is not None:
             for name in self._panels:
                 self._show(name, self._session)
-            self._transport.set_status(transport_status(self._session, time.perf_counter() - self._recording_since))
+        self._transport.set_status(transport_status(self._session, time.perf_counter() - self._recording_since))
 
     def _show(self, name: str, session: Session) -> bool:
         panel, view = self._panels[name], session.view

@@ -8,7 +8,7 @@ from PySide6.QtCore import QEvent, QObject, QRectF, Qt, Signal
 from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QPushButton, QVBoxLayout, QWidget
 
-from widgets.theme import RADIUS, font, theme, themes
+from widgets.theme import RADIUS, theme, themes
 
 WIDTH = 460
 
@@ -24,7 +24,7 @@ class StartCard(QWidget):
     def __init__(self, parent: QWidget) -> None:
         super().__init__(parent)
         self._title = QLabel()
-        self._title.setFont(font(15, bold=True))
+        self._title.setStyleSheet("font-size: 16px; font-weight: 600;")
         self._text = QLabel()
         self._text.setWordWrap(True)
         self._text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
@@ -121,9 +121,10 @@ class StartCard(QWidget):
 
     def _centre(self) -> None:
         parent = self.parentWidget()
-        if parent is not None:
-            layout = self.layout()
-            self.resize(WIDTH, max(layout.heightForWidth(WIDTH), layout.sizeHint().height()) if layout else 200)
+        layout = self.layout()
+        if parent is not None and layout is not None:
+            layout.activate()
+            self.resize(WIDTH, layout.totalHeightForWidth(WIDTH))
             self.move((parent.width() - self.width()) // 2, (parent.height() - self.height()) // 2)
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:

@@ -42,8 +42,9 @@ class StripFeed(QObject):
         view, counters = session.view, session.view.state.counters
         at = session.source.last_step if session.is_live else view.state.step
         rates = session.source.series.latency(at, RATE_WINDOW)
+        steps_tip = self.tr("Steps of the engine a second, over the last {n} steps").format(n=RATE_WINDOW)
         engine = StatusItem(self.tr("engine"), f"{format_number(rates.steps_per_s)} {self.tr('steps/s')}",
-                            tooltip=self.tr("Steps of the engine a second, over the last {n} steps").format(n=RATE_WINDOW))
+                            tooltip=steps_tip)
         if isinstance(session, LiveSession) and session.engine.status in ("paused", "idle", "finished", "stopped"):
             state = {"paused": self.tr("paused"), "idle": self.tr("idle"), "finished": self.tr("all served"),
                      "stopped": self.tr("stopped")}[session.engine.status]
@@ -57,12 +58,12 @@ class StripFeed(QObject):
             StatusItem(self.tr("KV"), format_percent(view.state.kv_usage),
                        tooltip=self.tr("Share of the pool's blocks that requests hold")),
             StatusItem(self.tr("hit rate"), format_percent(hits, 0),
-                       tooltip=self.tr("Share of prompt tokens that came out of the prefix cache, since the run began")),
+                       tooltip=self.tr("Share of prompt tokens that the prefix cache served, since the run began")),
             StatusItem(self.tr("preemptions"), format_int(counters.preemptions),
                        level="warning" if counters.preemptions else "",
                        tooltip=self.tr("How often a running request had to give up its blocks")),
             StatusItem(self.tr("frame"), f"{format_number(frame_ms, 0)} ms",
-                       tooltip=self.tr("What drawing a frame takes: the engine and the window share one interpreter lock")),
+                       tooltip=self.tr("What drawing a frame takes; engine and window share one interpreter lock")),
         ]
 
     def _right(self) -> list[StatusItem]:

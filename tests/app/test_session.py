@@ -14,18 +14,12 @@ from app.session import LiveSession, ReplaySession, Session
 from engine.trace.history import LiveHistory
 from engine.trace.reader import open_recording
 from engine.worker import RunSpec
-from tests.app.live import BUSY, TokenThread, make_run, wait_for
-
-STEPS = 300
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> LiveHistory:
-    return make_run(tmp_path_factory.mktemp("tokens"), STEPS)
+from tests.app.conftest import STEPS
+from tests.app.live import BUSY, TokenThread, wait_for
 
 
 @pytest.fixture
-def live(tmp_path: Path) -> Iterator[Callable[..., LiveSession]]:
+def start_live(tmp_path: Path) -> Iterator[Callable[..., LiveSession]]:
     sessions: list[LiveSession] = []
 
     def start(record: Path | None = None, **options: Any) -> LiveSession:
@@ -108,8 +102,8 @@ def test_a_view_that_did_not_move_is_no_new_view(run: LiveHistory) -> None:
     assert session.view is view
 
 
-def test_a_live_view_follows_and_then_stays_where_it_was_put(live: Callable[..., LiveSession]) -> None:
-    session = live()
+def test_a_live_view_follows_and_then_stays_where_it_was_put(start_live: Callable[..., LiveSession]) -> None:
+    session = start_live()
     advance_until(session, lambda: session.time.step > 40)
     assert session.view is not None
     assert session.view.following
@@ -126,8 +120,8 @@ def test_a_live_view_follows_and_then_stays_where_it_was_put(live: Callable[...,
     assert session.view.following
 
 
-def test_pausing_a_live_view_pauses_the_engine_and_keeps_the_state(live: Callable[..., LiveSession]) -> None:
-    session = live()
+def test_pausing_a_live_view_pauses_the_engine_and_keeps_the_state(start_live: Callable[..., LiveSession]) -> None:
+    session = start_live()
     advance_until(session, lambda: session.time.step > 10)
     session.toggle_play()
     at = session.time.step
@@ -150,8 +144,8 @@ def test_pausing_a_live_view_pauses_the_engine_and_keeps_the_state(live: Callabl
     assert session.time.following
 
 
-def test_a_live_view_runs_until_something_happens(live: Callable[..., LiveSession]) -> None:
-    session = live()
+def test_a_live_view_runs_until_something_happens(start_live: Callable[..., LiveSession]) -> None:
+    session = start_live()
     session.run_until("preemption")
     advance_until(session, lambda: session.time.stopped_by == "preemption")
     assert session.view is not None
@@ -165,8 +159,8 @@ def test_a_live_view_runs_until_something_happens(live: Callable[..., LiveSessio
     assert session.view.events.preempted
 
 
-def test_slow_motion_slows_the_engine_itself(live: Callable[..., LiveSession]) -> None:
-    session = live()
+def test_slow_motion_slows_the_engine_itself(start_live: Callable[..., LiveSession]) -> None:
+    session = start_live()
     advance_until(session, lambda: session.time.step > 20)
     session.set_speed(5.0, "steps")
     wait_for(lambda: not len(session._events) or session.advance(1.0))
@@ -179,24 +173,24 @@ def test_slow_motion_slows_the_engine_itself(live: Callable[..., LiveSession]) -
     advance_until(session, lambda: session.time.last_step > before + 40)
 
 
-def test_a_recording_holds_every_step_from_the_first(live: Callable[..., LiveSession], tmp_path: Path) -> None:
+def test_a_recording_holds_every_step_from_the_first(start_live: Callable[..., LiveSession], tmp_path: Path) -> None:
     path = tmp_path / "run.mcap"
-    session = live(record=path)
+    session = start_live(record=path)
     wait_for(lambda: len(session._events) > 100)  # nobody looks: the recorder does not depend on the window
     session.close()
     recording = open_recording(path)
     assert recording.first_step == 0
     assert recording.complete
     assert recording.last_step >= 100
-    session.advance(1.0)
+    advance_until(session, lambda: session.time.last_step >= 50)
     assert session.source is not None
     for step in (0, 17, 50):
         assert recording.state_at(step) == session.source.state_at(step)
     recording.close()
 
 
-def test_a_recording_begun_midway_reaches_back(live: Callable[..., LiveSession], tmp_path: Path) -> None:
-    session = live()
+def test_a_recording_begun_midway_reaches_back(start_live: Callable[..., LiveSession], tmp_path: Path) -> None:
+    session = start_live()
     advance_until(session, lambda: session.time.step > 60)
     session.start_recording(tmp_path / "late.mcap")
     advance_until(session, lambda: session.time.step > 120)
@@ -208,9 +202,9 @@ def test_a_recording_begun_midway_reaches_back(live: Callable[..., LiveSession],
     recording.close()
 
 
-def test_a_recording_that_cannot_be_written_leaves_the_run_alone(live: Callable[..., LiveSession],
+def test_a_recording_that_cannot_be_written_leaves_the_run_alone(start_live: Callable[..., LiveSession],
                                                                   tmp_path: Path) -> None:
-    session = live(record=tmp_path / "nowhere" / "run.mcap")
+    session = start_live(record=tmp_path / "nowhere" / "run.mcap")
     advance_until(session, lambda: session.time.step > 30)
     assert session.recorder is not None
     wait_for(lambda: session.recorder.error is not None)  # type: ignore[union-attr]
@@ -218,16 +212,16 @@ def test_a_recording_that_cannot_be_written_leaves_the_run_alone(live: Callable[
     advance_until(session, lambda: session.time.step > 60)
 
 
-def test_a_model_that_cannot_be_had_is_an_error_and_no_hang(live: Callable[..., LiveSession]) -> None:
-    session = live(failure=RuntimeError("no network"))
+def test_a_model_that_cannot_be_had_is_an_error_and_no_hang(start_live: Callable[..., LiveSession]) -> None:
+    session = start_live(failure=RuntimeError("no network"))
     wait_for(lambda: session.engine.status == "failed")
     assert session.engine.error == "no network"
     assert not session.advance(1.0)
     assert session.view is None
 
 
-def test_a_run_that_has_ended_can_be_replayed(live: Callable[..., LiveSession]) -> None:
-    session = live()
+def test_a_run_that_has_ended_can_be_replayed(start_live: Callable[..., LiveSession]) -> None:
+    session = start_live()
     advance_until(session, lambda: session.time.step > 30)
     session.engine.stop(5)
     advance_until(session, lambda: not session.time.live)
@@ -240,7 +234,7 @@ def test_a_run_that_has_ended_can_be_replayed(live: Callable[..., LiveSession]) 
     assert shown(session, 200.0) == last
 
 
-def test_closing_in_the_middle_of_loading_ends_the_thread(live: Callable[..., LiveSession]) -> None:
-    session = live(hold_s=30.0)
+def test_closing_in_the_middle_of_loading_ends_the_thread(start_live: Callable[..., LiveSession]) -> None:
+    session = start_live(hold_s=30.0)
     wait_for(session.engine.is_alive)
     assert session.close(2.5)

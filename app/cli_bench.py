@@ -1,0 +1,90 @@
+"""The benchmarks of the command line that need no window: ``bench engine``, ``bench scheduler``, ``bench observe``."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from typing import Any
+
+Check = Callable[[str | None], None]
+
+
+def add_benches(benches: Any, positive_int: Callable[[str], int], dtypes: Sequence[str], check_model: Check) -> None:
+    """Add them to the ``bench`` command; ``benches`` is what ``add_subparsers`` has returned.
+
+    ``check_model`` refuses what can be seen to be no model.
+    """
+
+    def add_options(parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--model", metavar="M", help="a Hugging Face folder, a GGUF file or a hub id "
+                                                         "(default: SmolLM2-135M-Instruct)")
+        parser.add_argument("--dtype", choices=dtypes, default="bfloat16", help="numbers of the forward pass")
+        parser.add_argument("--threads", type=positive_int, default=0, metavar="N",
+                            help="cores for the forward pass (default: all)")
+        parser.add_argument("--json", action="store_true", help="as JSON")
+
+    engine = benches.add_parser(
+        "engine", help="tokens a second, latencies, and the share of each phase",
+        description="Serves a workload without a window: greedy, budget 2048, at most 64 requests at once, prefix "
+                    "caching on and its cache empty at the start of each repeat. Figures are medians over the repeats.")
+    engine.add_argument("--workload", required=True, metavar="FILE",
+                        help="mixed32, shared64, longmix40, or the path of a file of the same kind")
+    engine.add_argument("--arrivals", action="store_true",
+                        help="requests arrive when the file says, instead of all at once: for latencies")
+    engine.add_argument("--repeats", type=positive_int, default=3, metavar="N", help="(default: %(default)s)")
+    add_options(engine)
+    engine.set_defaults(command=lambda arguments: _engine(arguments, check_model))
+
+    scheduler = benches.add_parser(
+        "scheduler", help="the price of deciding, with no model",
+        description="N requests of 512 tokens, 256 of them shared, block size 16, budget 8192. Microseconds for a "
+                    "step's plan, commit and events; medians.")
+    scheduler.add_argument("--requests", type=positive_int, default=256, metavar="N", help="(default: %(default)s)")
+    scheduler.add_argument("--json", action="store_true", help="as JSON")
+    scheduler.set_defaults(command=_scheduler)
+
+    observe = benches.add_parser(
+        "observe", help="what events, state and recording cost the engine",
+        description="Serves a workload in turns with and without events, state and recording, and prints the ratio "
+                    "of their tokens a second.")
+    observe.add_argument("--workload", default="mixed32", metavar="FILE",
+                         help="as for bench engine (default: %(default)s)")
+    observe.add_argument("--rounds", type=positive_int, default=3, metavar="N",
+                         help="how many pairs of halves (default: %(default)s)")
+    add_options(observe)
+    observe.set_defaults(command=lambda arguments: _observe(arguments, check_model))
+
+
+def _engine(arguments: argparse.Namespace, check_model: Check) -> int:
+    _check(arguments, check_model)
+    from engine.bench.workload import run_engine_bench
+
+    return run_engine_bench(workload=arguments.workload, model=arguments.model, dtype=arguments.dtype,
+                            threads=arguments.threads, arrivals=arguments.arrivals, repeats=arguments.repeats,
+                            as_json=arguments.json)
+
+
+def _scheduler(arguments: argparse.Namespace) -> int:
+    from engine.bench.scheduler import run_scheduler_bench
+
+    return run_scheduler_bench(requests=arguments.requests, as_json=arguments.json)
+
+
+def _observe(arguments: argparse.Namespace, check_model: Check) -> int:
+    _check(arguments, check_model)
+    from engine.bench.observe import run_observe_bench
+
+    return run_observe_bench(workload=arguments.workload, model=arguments.model, dtype=arguments.dtype,
+                             threads=arguments.threads, rounds=arguments.rounds, as_json=arguments.json)
+
+
+def _check(arguments: argparse.Namespace, check_model: Check) -> None:
+    """Refuse bad arguments before anything is loaded."""
+    from app.cli import BadArguments
+    from engine.bench.workload_file import WorkloadFileError, load_workload
+
+    try:
+        load_workload(arguments.workload)
+    except WorkloadFileError as refusal:
+        raise BadArguments(f"--workload {refusal}") from None
+    check_model(arguments.model)

@@ -1,0 +1,215 @@
+"""The command line: what it refuses, in how many lines and with which status, and what it does not import."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from app.cli import main, parse_knobs
+from engine.trace.history import LiveHistory
+from tests.app.conftest import STEPS
+
+ROOT = Path(__file__).resolve().parents[2]
+ENVIRONMENT = {**os.environ, "QT_QPA_PLATFORM": "offscreen", "OMP_NUM_THREADS": "1"}
+
+
+def cutaway(*arguments: object, code: str = "", timeout: float = 60, **environment: str) -> subprocess.CompletedProcess:
+    """Run the program as a user does; ``code`` runs before it, in the same interpreter."""
+    command = [sys.executable, "-m", "app"] if not code else [sys.executable, "-c", code]
+    return subprocess.run([*command, *map(str, arguments)], cwd=ROOT, env=ENVIRONMENT | environment,
+                          capture_output=True, text=True, timeout=timeout)
+
+
+@pytest.fixture
+def not_a_model(tmp_path: Path) -> Path:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "readme.txt").write_text("nothing")
+    return folder
+
+
+@pytest.mark.parametrize(("arguments", "says"), [
+    (["nonsense"], "nonsense"),
+    (["run", "--scenario", "no-such"], "shared-prefix"),  # the refusal lists what there is
+    (["run", "--scenario", "/no/such.toml"], "/no/such.toml"),
+    (["run", "--set", "speed=3"], "max_num_seqs"),
+    (["run", "--set", "max_num_seqs"], "KNOB=VALUE"),
+    (["run", "--set", "max_num_seqs=0"], "from 1 to 256"),
+    (["run", "--set", "block_size=17"], "power of two"),
+    (["run", "--set", "policy=lifo"], "fcfs"),
+    (["run", "--exit-after", "0"], "above 0"),
+    (["run", "--exit-after", "soon"], "soon"),
+    (["run", "--record", "/no/such/folder/a.mcap"], "/no/such/folder/a.mcap"),
+    (["run", "--record", "/"], "folder"),
+    (["run", "--model", "/no/such/model"], "/no/such/model"),
+    (["run", "--model", "{folder}"], "config.json"),
+    (["run", "--headless", "--screenshot", "{folder}/a.png"], "window"),
+    (["open", "/no/such.mcap"], "/no/such.mcap"),
+    (["open", "{folder}"], "{folder}"),
+    (["open", "{folder}/readme.txt"], "readme.txt"),
+    (["open", "{folder}/readme.txt", "--screenshot", "/no/such/a.png"], "/no/such/a.png"),
+    (["info", "{folder}/readme.txt"], "readme.txt"),
+    (["generate", "hi", "--temperature", "9"], "from 0 to 2"),
+    (["generate", "hi", "--max-tokens", "0"], "above 0"),
+    (["generate", "  "], "empty"),
+    (["conform", "/no/such.jsonl"], "/no/such.jsonl"),
+    (["bench"], "WHAT"),
+    (["bench", "gui", "--requests", "-1"], "-1"),
+    (["--lang", "fr"], "fr"),
+])
+def test_bad_arguments_are_refused_in_one_line(arguments: list[str], says: str, not_a_model: Path,
+                                               capfd: pytest.CaptureFixture[str]) -> None:
+    filled = [a.replace("{folder}", str(not_a_model)) for a in arguments]
+    assert main(filled) == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1
+    assert says.replace("{folder}", str(not_a_model)) in err
+    assert "Traceback" not in err
+
+
+def test_what_exists_is_not_touched_by_a_refusal(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    kept = tmp_path / "kept.mcap"
+    kept.write_bytes(b"precious")
+    assert main(["run", "--record", str(kept), "--scenario", "no-such"]) == 2
+    assert main(["run", "--record", str(kept), "--headless", "--screenshot", str(tmp_path / "a.png")]) == 2
+    assert kept.read_bytes() == b"precious"
+    assert not (tmp_path / "a.png").exists()
+    capfd.readouterr()
+
+
+def test_knobs_are_read_in_their_own_types() -> None:
+    assert parse_knobs(["num_blocks=64", "enable_prefix_caching=off", "watermark=0.1", "policy=priority"]) == {
+        "num_blocks": 64, "enable_prefix_caching": False, "watermark": 0.1, "policy": "priority"}
+
+
+def test_version_and_help_say_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    for argument in ("--version", "--help"):
+        with pytest.raises(SystemExit) as end:
+            main([argument])
+        assert end.value.code == 0
+    out = capsys.readouterr().out
+    assert re.search(r"cutaway \d+\.\d+\.\d+", out)
+    for command in ("open", "run", "generate", "info", "models", "conform", "bench"):
+        assert command in out
+
+
+def test_info_sums_up_without_torch_and_qt(recording: Path, run: LiveHistory) -> None:
+    code = ("import sys; from app.cli import main; status = main(sys.argv[1:]);"
+            "print(sorted({m.split('.')[0] for m in sys.modules} & {'torch', 'PySide6', 'transformers'}));"
+            "sys.exit(status)")
+    done = cutaway("info", recording, "--json", code=code)
+    assert done.returncode == 0, done.stderr
+    text, _, imported = done.stdout.rstrip().rpartition("\n")
+    assert imported == "[]"
+    summary = json.loads(text)
+    counters = run.state_at(STEPS - 1).counters
+    assert list(summary) == ["steps", "requests", "finished_requests", "output_tokens", "prefix_hit_tokens",
+                             "preemptions", "chunked_prefills", "evictions", "knob_changes", "seconds", "model",
+                             "schema", "complete"]
+    assert (summary["steps"], summary["requests"], summary["finished_requests"], summary["preemptions"]) == (
+        STEPS, counters.arrived, counters.finished, counters.preemptions)
+    assert summary["complete"] is True
+
+
+def test_info_for_people(recording: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info", str(recording)]) == 0
+    assert re.search(r"^steps +300$", capsys.readouterr().out, re.M)
+
+
+def test_a_cut_recording_opens_and_the_loss_is_told(recording: Path, tmp_path: Path,
+                                                    capsys: pytest.CaptureFixture[str]) -> None:
+    cut = tmp_path / "cut.mcap"
+    cut.write_bytes(recording.read_bytes()[:-2000])
+    status = main(["info", str(cut), "--json"])
+    out, err = capsys.readouterr()
+    assert status == 0, err
+    assert json.loads(out)["complete"] is False
+    assert "cut.mcap" in err
+
+
+def test_open_shows_a_recording_and_imports_no_torch(recording: Path, tmp_path: Path) -> None:
+    picture = tmp_path / "a.png"
+    code = ("import sys; from app.cli import main; status = main(sys.argv[1:]);"
+            "print('torch' in sys.modules, 'transformers' in sys.modules); sys.exit(status)")
+    done = cutaway("open", recording, "--step", 120, "--exit-after", 0.5, "--screenshot", picture, "--theme", "light",
+                   "--lang", "zh", code=code)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "False False"
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert picture.stat().st_size > 50_000
+
+
+def test_a_live_window_is_up_before_torch_is_imported() -> None:
+    code = """
+import sys
+from app import application, cli
+from app.main_window import MainWindow
+
+def start(self, spec, record=None):
+    print(self.isVisible(), self.windowHandle().isExposed(), "torch" in sys.modules)
+    self.close()
+
+MainWindow.start_live = start
+sys.exit(cli.main(sys.argv[1:]))
+"""
+    done = cutaway("run", code=code)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["True", "True", "False"]
+
+
+@pytest.mark.parametrize("extra", [[], ["--headless"]])
+def test_a_run_whose_model_cannot_be_had_ends_with_a_reason(extra: list[str], tmp_path: Path) -> None:
+    blocked = tmp_path / "a file"
+    blocked.write_text("where the cache would be a folder")
+    done = cutaway("run", "--exit-after", 5, *extra, CUTAWAY_CACHE=str(blocked / "cache"))
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert "CUTAWAY_CACHE" in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_closes_the_window(recording: Path, number: signal.Signals) -> None:
+    process = subprocess.Popen([sys.executable, "-m", "app", "open", str(recording), "--exit-after", "50"], cwd=ROOT,
+                               env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
+    try:
+        time.sleep(3)
+        process.send_signal(number)
+        assert process.wait(10) == 0
+    finally:
+        process.kill()
+
+
+@pytest.mark.model
+def test_a_headless_run_is_recorded_and_ends_cleanly_on_a_signal(tmp_path: Path) -> None:
+    path = tmp_path / "run.mcap"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "app", "run", "--scenario", "shared-prefix", "--headless", "--record", str(path),
+         "--set", "prompt_tokens_max=30"], cwd=ROOT, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
+    try:
+        until = time.monotonic() + 60
+        while (not path.exists() or path.stat().st_size < 20_000) and time.monotonic() < until:
+            time.sleep(0.2)
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=20)
+        assert process.returncode == 0, err
+    finally:
+        process.kill()
+    done = cutaway("info", path, "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["complete"] is True
+
+
+@pytest.mark.model
+def test_generate_answers_on_stdout_and_nothing_else() -> None:
+    done = cutaway("generate", "What is the capital of France? Answer briefly.", timeout=100)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "The capital of France is Paris.\n"

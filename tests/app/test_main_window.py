@@ -1,0 +1,292 @@
+"""The window: opens, plays, steps, scrubs, records, switches its looks, and ends cleanly."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PySide6.QtCore import QMimeData, QPoint, QPointF, Qt, QUrl
+from PySide6.QtGui import QDropEvent
+from PySide6.QtTest import QTest
+
+from app.application import make_application
+from app.main_window import MainWindow
+from app.session import LiveSession, ReplaySession
+from app.settings import Settings
+from app.translation import Language
+from engine.trace.history import LiveHistory
+from engine.trace.reader import open_recording
+from tests.app.conftest import STEPS
+from widgets.theme import DARK, LIGHT, theme
+from widgets.transport import TransportStatus
+
+
+def shown_step(window: MainWindow) -> int:
+    return window.transport.status.step
+
+
+def status(window: MainWindow) -> TransportStatus:
+    return window.transport.status
+
+
+def press(window: MainWindow, key: Qt.Key, shift: bool = False) -> None:
+    QTest.keyClick(window, key, Qt.KeyboardModifier.ShiftModifier if shift else Qt.KeyboardModifier.NoModifier)
+
+
+def test_it_opens_a_recording_steps_and_scrubs(window: MainWindow, recording: Path, run: LiveHistory,
+                                               qtbot: Any) -> None:
+    assert window.open_recording(recording, play=False)
+    qtbot.waitUntil(lambda: shown_step(window) == 0)
+    assert status(window).source == "replay"
+    assert status(window).model == "tokens"
+    right, left, end, home = Qt.Key.Key_Right, Qt.Key.Key_Left, Qt.Key.Key_End, Qt.Key.Key_Home
+    for key, shift, expected in ((right, False, 1), (right, True, 11), (left, False, 10), (left, True, 0),
+                                 (end, False, STEPS - 1), (home, False, 0)):
+        press(window, key, shift)
+        qtbot.waitUntil(lambda expected=expected: shown_step(window) == expected)
+    window.transport.seek.emit(150)
+    qtbot.waitUntil(lambda: shown_step(window) == 150)
+    assert window.session is not None
+    assert window.session.view is not None
+    assert window.session.view.state == run.state_at(150)
+    assert recording in window.settings.recent
+
+
+def test_space_plays_and_pauses_at_the_same_step(window: MainWindow, recording: Path, qtbot: Any) -> None:
+    window.open_recording(recording, play=False)
+    window.transport.speed_changed.emit(1 / 8)
+    press(window, Qt.Key.Key_Space)
+    qtbot.waitUntil(lambda: shown_step(window) > 20)
+    press(window, Qt.Key.Key_Space)
+    assert window.session is not None
+    at = window.session.time.step
+    qtbot.wait(100)
+    assert shown_step(window) == at
+    assert not status(window).playing
+
+
+def test_a_panel_can_send_the_view_to_a_step(window: MainWindow, recording: Path, qtbot: Any) -> None:
+    window.open_recording(recording, play=False)
+    window.selection.step_requested.emit(77)
+    qtbot.waitUntil(lambda: shown_step(window) == 77)
+
+
+def test_typing_a_prompt_neither_plays_nor_records(window: MainWindow, live: Callable[..., LiveSession],
+                                                   qtbot: Any) -> None:
+    session = live()
+    qtbot.waitUntil(lambda: session.time.step > 5)
+    qtbot.waitUntil(lambda: window.knobs.prompt.isEnabled())
+    window.activateWindow()
+    window.knobs.prompt.setFocus()
+    QTest.keyClicks(window.knobs.prompt, "or so, are you?")
+    assert window.knobs.prompt.toPlainText() == "or so, are you?"
+    assert session.time.playing
+    assert session.recorder is None
+    QTest.keyClick(window.knobs.prompt, Qt.Key.Key_Return)
+
+    def arrived() -> bool:
+        view = session.view
+        return view is not None and any(r.prompt_text == "or so, are you?" for r in view.state.requests.values())
+
+    qtbot.waitUntil(arrived)
+
+
+def test_a_live_run_is_followed_paused_and_looked_back_on(window: MainWindow, live: Callable[..., LiveSession],
+                                                          qtbot: Any) -> None:
+    session = live()
+    qtbot.waitUntil(lambda: shown_step(window) > 30)
+    assert status(window).source == "live"
+    assert status(window).following
+    window.transport.seek.emit(10)
+    qtbot.waitUntil(lambda: shown_step(window) == 10)
+    edge = session.time.last_step
+    qtbot.waitUntil(lambda: session.time.last_step > edge + 20)
+    assert shown_step(window) == 10
+    press(window, Qt.Key.Key_End)
+    qtbot.waitUntil(lambda: status(window).following)
+    press(window, Qt.Key.Key_Space)
+    qtbot.waitUntil(lambda: session.engine.status == "paused")
+    qtbot.waitUntil(lambda: status(window).source == "paused")
+
+
+def test_knobs_turn_and_refusals_are_told(window: MainWindow, live: Callable[..., LiveSession], qtbot: Any) -> None:
+    session = live()
+    qtbot.waitUntil(lambda: session.time.step > 5)
+    window.knobs.knob_changed.emit("max_num_seqs", 3)
+    qtbot.waitUntil(lambda: session.view is not None and session.view.state.knobs["max_num_seqs"] == 3)
+    window.knobs.knob_changed.emit("num_blocks", 3)
+    assert "num_blocks" in window.banner.text
+    assert session.view is not None
+    assert session.view.state.knobs["num_blocks"] != 3
+
+
+def test_r_records_and_stops(window: MainWindow, live: Callable[..., LiveSession], qtbot: Any, tmp_path: Path,
+                             monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.main_window.recordings_folder", lambda: tmp_path / "my recordings")
+    session = live()
+    qtbot.waitUntil(lambda: session.time.step > 10)
+    press(window, Qt.Key.Key_R)
+    qtbot.waitUntil(lambda: status(window).recording == "on")
+    at = session.time.step
+    qtbot.waitUntil(lambda: session.time.step > at + 20)
+    press(window, Qt.Key.Key_R)
+    qtbot.waitUntil(lambda: status(window).recording == "off")
+    (path,) = (tmp_path / "my recordings").glob("*.mcap")
+    recorded = open_recording(path)
+    assert recorded.first_step == 0
+    assert recorded.last_step >= at
+    recorded.close()
+    assert path.name in window.banner.text
+
+
+def test_a_recording_that_fails_is_told_and_the_run_goes_on(window: MainWindow, live: Callable[..., LiveSession],
+                                                            qtbot: Any, tmp_path: Path) -> None:
+    session = live()
+    qtbot.waitUntil(lambda: session.time.step > 5)
+    window.record_to(tmp_path / "nowhere" / "x.mcap")
+    qtbot.waitUntil(lambda: bool(window.banner.text))
+    assert "nowhere" in window.banner.text
+    at = session.time.step
+    qtbot.waitUntil(lambda: session.time.step > at + 20)
+
+
+def test_what_is_no_recording_leaves_what_is_shown(window: MainWindow, recording: Path, tmp_path: Path,
+                                                   qtbot: Any) -> None:
+    window.open_recording(recording, play=False)
+    session = window.session
+    bad = tmp_path / "bad.mcap"
+    bad.write_bytes(b"this is no recording")
+    for path in (bad, tmp_path / "not there.mcap", tmp_path):
+        assert not window.open_recording(path)
+        assert path.name in window.banner.text
+        assert window.session is session
+
+
+def test_a_recording_dropped_on_the_window_opens(window: MainWindow, recording: Path, qtbot: Any) -> None:
+    data = QMimeData()
+    data.setUrls([QUrl.fromLocalFile(str(recording))])
+    window.dropEvent(QDropEvent(QPointF(5, 5), Qt.DropAction.CopyAction, data, Qt.MouseButton.LeftButton,
+                                Qt.KeyboardModifier.NoModifier))
+    qtbot.waitUntil(lambda: isinstance(window.session, ReplaySession))
+    assert recording.stem in window.windowTitle()
+
+
+def test_without_a_model_it_says_so_and_offers_recordings(window: MainWindow, live: Callable[..., LiveSession],
+                                                          recording: Path, qtbot: Any,
+                                                          monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(window.preparation, "_recordings", lambda: [(recording, "Shared prefix")])
+    live(failure=RuntimeError("no network, no model"))
+    qtbot.waitUntil(window.card.isVisible)
+    texts = [label.text() for label in window.card.findChildren(type(window.card._title))]
+    assert any("no network, no model" in text for text in texts)
+    button = next(b for b in window.card.findChildren(type(window.card._retry)) if "Shared prefix" in b.text())
+    QTest.mouseClick(button, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: isinstance(window.session, ReplaySession))
+    assert not window.card.isVisible()
+
+
+def test_preparing_a_model_shows_progress_and_can_be_cancelled(window: MainWindow, live: Callable[..., LiveSession],
+                                                               qtbot: Any) -> None:
+    session = live(hold_s=30)
+    qtbot.waitUntil(window.card.isVisible)
+    QTest.mouseClick(window.card._cancel, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: not session.engine.is_alive())
+    qtbot.waitUntil(window.card._retry.isVisible)
+
+
+def test_closing_in_mid_step_ends_everything_in_time(window: MainWindow, live: Callable[..., LiveSession], qtbot: Any,
+                                                     tmp_path: Path) -> None:
+    session = live(record=tmp_path / "run.mcap", delay_s=0.4)
+    qtbot.waitUntil(lambda: session.time.step >= 1)
+    began = time.monotonic()
+    window.close()
+    assert time.monotonic() - began < 3
+    assert window.ended_cleanly
+    assert not session.engine.is_alive()
+    assert "recorder" not in [t.name for t in threading.enumerate()]
+    recorded = open_recording(tmp_path / "run.mcap")
+    assert recorded.complete
+    assert recorded.last_step >= 1
+    recorded.close()
+
+
+def test_another_run_replaces_the_one_before(window: MainWindow, live: Callable[..., LiveSession], recording: Path,
+                                             qtbot: Any) -> None:
+    session = live()
+    qtbot.waitUntil(lambda: session.time.step > 5)
+    window.open_recording(recording)
+    qtbot.waitUntil(lambda: not session.engine.is_alive())
+    qtbot.waitUntil(lambda: shown_step(window) > 3)
+    assert not window.knobs.control("max_num_seqs").isEnabled()
+
+
+def test_theme_and_language_switch_while_running(window: MainWindow, live: Callable[..., LiveSession],
+                                                 qtbot: Any) -> None:
+    session = live()
+    qtbot.waitUntil(lambda: session.time.step > 5)
+    assert theme() is DARK
+    dark = window.grab().toImage().pixelColor(3, window.height() // 2)
+    window.set_theme("light")
+    assert theme() is LIGHT
+    light = window.grab().toImage().pixelColor(3, window.height() // 2)
+    assert light.lightness() > dark.lightness() + 100
+    window.set_language("zh")
+    qtbot.waitUntil(lambda: window.commands.file.title() != "&File")
+    assert window.panels["requests"].title != "Requests"
+    window.set_language("en")
+    qtbot.waitUntil(lambda: window.commands.file.title() == "&File")
+    assert window.panels["requests"].title == "Requests"
+    assert window.settings.theme == "light"
+    assert window.settings.language == "en"
+    at = session.time.step
+    qtbot.waitUntil(lambda: session.time.step > at + 10)
+
+
+def test_panels_hide_and_come_back_and_the_layout_is_remembered(window: MainWindow, tmp_path: Path,
+                                                                qtbot: Any) -> None:
+    window.docks.docks["insights"].toggleViewAction().trigger()
+    assert not window.panels["insights"].isVisible()
+    window.resize(1300, 800)
+    window.close()
+    make_application()
+    again = MainWindow(Settings(tmp_path / "settings.ini"), Language("en"))
+    again.show()
+    assert not again.panels["insights"].isVisible()
+    assert again.panels["inspector"].isVisible()
+    again.docks.reset()
+    assert again.panels["insights"].isVisible()
+    again.close()
+    again.deleteLater()
+
+
+def test_every_panel_has_room_at_every_size(window: MainWindow, recording: Path, qtbot: Any) -> None:
+    window.open_recording(recording, play=False)
+    for width, height in ((1024, 640), (1440, 900), (2560, 1440)):
+        window.resize(width, height)
+        qtbot.wait(30)
+        assert (window.width(), window.height()) == (width, height)
+        for name, panel in window.panels.items():
+            assert panel.width() >= 180, (name, width)
+            assert panel.height() >= 90, (name, height)
+            corner = panel.mapTo(window, QPoint(panel.width(), panel.height()))
+            assert corner.x() <= width, name
+            assert corner.y() <= height, name
+
+
+def test_frames_are_timed_and_leave_the_engine_room(window: MainWindow, live: Callable[..., LiveSession],
+                                                    qtbot: Any) -> None:
+    live(delay_s=0.02)
+    qtbot.waitUntil(lambda: window.clock.frames > 10, timeout=20_000)
+    times = window.clock.times_ms()
+    assert len(times) == window.clock.frames
+    assert (times > 0).all()
+    assert times.min() <= window.clock.recent_ms() <= times.max()
+    assert 0 < window.clock.frames_per_s <= 61
+    window.clock.stop()
+    before = window.clock.frames
+    qtbot.wait(100)
+    assert window.clock.frames == before

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from PySide6.QtCore import QEvent, QPointF, QRectF, QSize, QSizeF, Qt
+from PySide6.QtCore import QEvent, QPointF, QRect, QRectF, QSize, QSizeF, Qt
 from PySide6.QtGui import (
     QColor,
     QHelpEvent,
@@ -11,6 +11,7 @@ from PySide6.QtGui import (
     QMouseEvent,
     QPainter,
     QPen,
+    QPixmap,
     QWheelEvent,
 )
 from PySide6.QtWidgets import QToolTip, QWidget
@@ -61,6 +62,10 @@ class BlockTable(Panel):
         self._pool: Mosaic | None = None
         self._tables: Mosaic | None = None
         self._index = np.empty(0, np.int32)
+        self._index_of: tuple[object, ...] = ()
+        self._ground: QPixmap | None = None
+        self._ground_shows: tuple[object, ...] = ()
+        self._texts = 0  # how often the language changed
         self._pool_at = self._tables_at = QPointF()
         self._tables_area = QRectF()
         self._label_width = 0.0
@@ -77,6 +82,7 @@ class BlockTable(Panel):
         return QSize(860, 392)
 
     def retranslate(self) -> None:
+        self._texts += 1
         self.set_title(self.tr("Block table"))
         self.setWhatsThis(self.tr("The pool of KV blocks, and the block table of every request."))
         self._update_header()
@@ -170,32 +176,54 @@ class BlockTable(Panel):
 
     # ---- painting ------------------------------------------------------------------------------------------------
 
+    def paint_ground(self, painter: QPainter, dirty: QRect) -> None:
+        """All that stands still from one step to the next is painted once: in most frames only blocks move."""
+        rect, ratio = self.content_rect(), self.devicePixelRatioF()
+        ready = self._ready(rect)
+        if ready:
+            assert self._view is not None
+            self._lay_out(self._view.state, rect)
+        key = (self.size(), ratio, theme().name, self._texts, self.value, self._seen, self._scroll,
+               self.selection.request_id, self.selection.hovered_request)
+        if self._ground is None or self._ground.size() != self.size() * ratio:
+            self._ground = QPixmap(self.size() * ratio)
+            self._ground.setDevicePixelRatio(ratio)
+            self._ground_shows = ()
+        if key != self._ground_shows:
+            self._ground_shows = key
+            onto = QPainter(self._ground)
+            super().paint_ground(onto, self.rect())
+            if ready:
+                assert self._view is not None
+                self._paint_row_grounds(onto)
+                self._paint_row_texts(onto)
+                self._paint_footer(onto, self._view.state, rect)
+            onto.end()
+        painter.drawPixmap(0, 0, self._ground)
+
+    def _ready(self, rect: QRectF) -> bool:
+        return self._view is not None and rect.height() >= 2 * _FOOTER and rect.width() > 0
+
     def paint_content(self, painter: QPainter, rect: QRectF) -> None:
-        if self._view is None or rect.height() < 2 * _FOOTER:
+        if not self._ready(rect):
             return
-        state = self._view.state
-        self._lay_out(state, rect)
-        assert self._pool is not None
-        assert self._tables is not None
-        now = Motion.now()
+        assert self._view is not None
+        state, now = self._view.state, Motion.now()
         moving = self._motion.moving(now)
         moving = moving[moving < state.num_blocks]
         self._moving = bool(len(moving))
         self._paint_pool(painter, state, moving, now)
         self._paint_tables(painter, state, moving, now)
-        self._paint_footer(painter, state, rect)
         self._paint_lit(painter, state)
 
     def _paint_pool(self, painter: QPainter, state: EngineState, moving: np.ndarray, now: float) -> None:
         pool = self._pool
         assert pool is not None
-        index = pool.tiles.indices(state)
-        hovered = state.requests.get(self.selection.hovered_request or "")
-        if hovered is not None and hovered.blocks and self.selection.hovered_block is None:
-            own = np.zeros(len(index), bool)
-            own[hovered.blocks] = True
-            index[~own] += pool.tiles.count
-        self._index = index
+        hovered = self.selection.hovered_request if self.selection.hovered_block is None else None
+        shows = (self._seen, self._laid_out_for, hovered)
+        if shows != self._index_of:
+            self._index_of, self._index = shows, self._pool_index(pool.tiles, state, hovered)
+        index = self._index
         pool.show(index)
         if len(moving):
             pool.overlay(moving, self._motion.pictures(pool.tiles, index[moving], moving, now))
@@ -207,10 +235,20 @@ class BlockTable(Panel):
             painter.setRenderHint(QPainter.RenderHint.SmoothPixmapTransform)
             painter.drawImage(QRectF(self._pool_at, QSizeF(size.width(), size.height() * self._squeeze)), image)
 
+    @staticmethod
+    def _pool_index(tiles: TileSet, state: EngineState, hovered: str | None) -> np.ndarray:
+        """The tile of every block; while a request is hovered over, those of all others are the dim ones."""
+        index = tiles.indices(state)
+        request = state.requests.get(hovered or "")
+        if request is not None and request.blocks:
+            own = np.zeros(len(index), bool)
+            own[request.blocks] = True
+            index[~own] += tiles.count
+        return index
+
     def _paint_tables(self, painter: QPainter, state: EngineState, moving: np.ndarray, now: float) -> None:
         tables, rows = self._tables, self._rows
         assert tables is not None
-        self._paint_row_grounds(painter)
         index = np.full(tables.grid.count, VOID, np.int32)
         ids = rows.blocks.ravel()
         there = np.flatnonzero(ids >= 0)
@@ -221,7 +259,6 @@ class BlockTable(Panel):
             tables.overlay(hit, self._motion.pictures(tables.tiles, index[hit], ids[hit], now))
         if len(rows.requests):
             painter.drawImage(self._tables_at, tables.image(self._ratio))
-        self._paint_row_texts(painter)
 
     def _row_rect(self, row: int) -> QRectF:
         area = self._tables_area

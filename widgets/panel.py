@@ -147,15 +147,19 @@ class Panel(QWidget):
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
-        self._paint_frame(painter)
-        if event.rect().intersects(self._header_rect()):
-            self._paint_header(painter)
+        self.paint_ground(painter, event.rect())
         content = self.content_rect()
         if content.width() > 0 and content.height() > 0 and event.rect().bottom() >= HEADER:
             self.paint_content(painter, content)
         if self._ring and self.hasFocus():
             draw_focus_ring(painter, QRectF(self.rect()))
         painter.end()
+
+    def paint_ground(self, painter: QPainter, dirty: QRect) -> None:
+        """Paint frame and header, as far as ``dirty`` needs them."""
+        self._paint_frame(painter)
+        if dirty.intersects(self._header_rect()):
+            self._paint_header(painter)
 
     def _header_rect(self) -> QRect:
         return QRect(0, 0, self.width(), HEADER)

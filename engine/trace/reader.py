@@ -165,6 +165,7 @@ class _Opening:
         self.size = os.fstat(file.fileno()).st_size
         self.warnings: list[str] = []
         self.stopped = False  # at something that cannot be read; what comes after it is not looked at
+        self.damaged = False  # stopped by more than the end of a file that was cut off
         self.info: RunInfo | None = None
         self.info_from_chunk = False
         self.newer_schema = False
@@ -190,12 +191,17 @@ class _Opening:
                 if self.stopped:
                     break
         except CutOff:
-            self._stop(Notice("The file is cut off: what came after step {step} is lost.", step=self._last()))
+            self._stop(Notice("The file is cut off: what came after step {step} is lost.", step=self._last())
+                       if self._last() >= 0 else Notice("The file is cut off before the end of its first steps."))
+            self.damaged = False
         except Damage as damage:
             self._stop(Notice("The file is damaged at byte {offset} ({problem}): the {rest} bytes from there on, after "
                               "step {step}, are not shown.", offset=offset, problem=damage, rest=self.size - offset,
                               step=self._last()))
         recording = self._require_recording()
+        if self.damaged and recording.last_step < 0:
+            raise RecordingError(Notice("{path} cannot be shown: not one step of it can be read. {problem}",
+                                        path=self.path, problem=self.warnings[-1]))
         self._judge_end(recording)
         recording.warnings = self.warnings
         return recording
@@ -289,7 +295,9 @@ class _Opening:
 
     def _judge_end(self, recording: Recording) -> None:
         last = recording.last_step
-        if not self.stopped and not self.ended:
+        if not self.stopped and not self.ended and last < 0:
+            self.warnings.append(Notice("The recording was not closed, and no step had been written."))
+        elif not self.stopped and not self.ended:
             self.warnings.append(Notice("The recording was not closed: what happened in the last moments, after step "
                                         "{step}, may be missing.", step=last))
         elif self.ended and not has_end(self.file, self.size):
@@ -302,7 +310,7 @@ class _Opening:
         recording.complete = self.ended and not self.stopped and dropped in ("", "0")
         if not self.snapshot_found and last - recording.first_step >= 2 * SNAPSHOT_INTERVAL:
             self.warnings.append(Notice("The snapshots are missing; they were made anew from the steps."))
-        if recording.first_step < 0:
+        if recording.first_step < 0 and self.ended:
             self.warnings.append(Notice("There is no step in the recording."))
 
     def _last(self) -> int:
@@ -310,7 +318,7 @@ class _Opening:
 
     def _stop(self, warning: Notice) -> None:
         self.warnings.append(warning)
-        self.stopped = True
+        self.stopped = self.damaged = True
 
     # ---- steps and snapshots -------------------------------------------------------------------------------------
 

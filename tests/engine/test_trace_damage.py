@@ -334,10 +334,18 @@ def test_files_rewritten_by_other_tools(original: Original, tmp_path: Path) -> N
     check_part(recording, original)
     recording.close()
     write(tmp_path / "b.mcap", original.info, list(original.steps), chunked=False)
-    recording = open_recording(tmp_path / "b.mcap")
-    assert recording.last_step == -1
-    assert "outside of chunks" in " ".join(recording.warnings)
-    recording.close()
+    with pytest.raises(RecordingError, match="outside of chunks"):
+        open_recording(tmp_path / "b.mcap")
+
+
+def test_nothing_readable_is_refused(original: Original, tmp_path: Path) -> None:
+    data = bytearray(original.data)
+    data[original.chunks[0].end - 30] ^= 4
+    (tmp_path / "a.mcap").write_bytes(data)
+    with pytest.raises(RecordingError, match="not one step of it can be read"):
+        open_recording(tmp_path / "a.mcap")
+    with pytest.raises(RecordingError, match="not one step of it can be read"):
+        open_written(tmp_path / "b.mcap", original.info, [b"\x90", *original.steps])
 
 
 def test_a_damaged_header_is_made_good_from_the_first_chunk(original: Original, tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ from widgets.view import Selection, View
 
 _FOOTER = 22
 _LARGEST_CELL = 44
-_MOST_LINKS = 12
+_MOST_LINKS = 24
 _RIGHT = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
 
 
@@ -375,9 +375,12 @@ class BlockTable(Panel):
             ends = [self._row_rect(own).adjusted(-5, 0, 0, 0)] if own >= 0 else []
         else:
             anchor = block
-            ends = [self._table_cell(*place) for place in self._rows.places_of(block)]
+            places = self._rows.places_of(block)
+            ends = [self._table_cell(*place) for place in places]
             painter.setPen(QPen(colour, 2))
             painter.drawRects([cell.adjusted(-1.5, -1.5, 1.5, 1.5) for cell in (self._pool_cell(block), *ends)])
+            if len(places) > 3:  # so many lines would cross out the names: they end before them
+                ends = [self._row_rect(row).adjusted(-5, 0, 0, 0) for row, _ in places]
         if link:
             painter.setPen(QPen(QColor(theme().accent), 1.2, Qt.PenStyle.DashLine))
             cell = self._pool_cell(anchor)

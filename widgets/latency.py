@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyqtgraph as pg
-from PySide6.QtCore import QEvent, QPointF, QRectF, QTimer
-from PySide6.QtGui import QColor, QPainter, QPaintEvent, QResizeEvent, QShowEvent
-from PySide6.QtWidgets import QGraphicsRectItem, QHBoxLayout, QWidget
+from PySide6.QtCore import QEvent, QPointF, QTimer
+from PySide6.QtGui import QColor, QResizeEvent, QShowEvent
+from PySide6.QtWidgets import QHBoxLayout, QWidget
 
 from engine.trace.metrics import MARK_KINDS, StepSeries
 from widgets.buttons import Tabs
-from widgets.painting import HEADER, MARGIN, Panel, draw_text, format_int, format_ms, format_number, text_width
+from widgets.chart_parts import Axis, EndLabels, downsample
+from widgets.painting import HEADER, MARGIN, Panel, format_int, format_ms, format_number, text_width
 from widgets.theme import font, mix, theme, themes, with_alpha
 from widgets.view import Selection, View
 
@@ -37,93 +37,6 @@ class Curve:
     colour: str
 
 
-def downsample(x: np.ndarray, y: np.ndarray, buckets: int) -> tuple[np.ndarray, np.ndarray]:
-    """At most ``2 * buckets`` points that keep every bucket's smallest and largest value, so that no spike is lost.
-
-    NaN in ``y`` is passed over where its bucket holds a number, and kept as a gap where it holds none.
-    """
-    count = len(x)
-    if buckets < 1 or count <= 2 * buckets:
-        return x, y
-    starts = np.arange(buckets) * count // buckets
-    low, high = np.fmin.reduceat(y, starts), np.fmax.reduceat(y, starts)
-    ends = np.append(starts[1:], count) - 1
-    # Within a bucket the order of the two does not matter: both fall into the same pixel.
-    return np.column_stack((x[starts], x[ends])).ravel(), np.column_stack((low, high)).ravel()
-
-
-class _Axis(pg.AxisItem):
-    """Tick labels in our font, the unit on the topmost one only, round steps also on the logarithmic axis."""
-
-    unit = ""
-    log = False
-
-    def tickValues(self, low: float, high: float, size: float) -> list[tuple[float, list[float]]]:
-        if not self.log:
-            return super().tickValues(low, high, size)[:1]
-        steps = (1, 3) if high - low > 0.8 else (1, 2, 3, 5)
-        ticks = [e + float(np.log10(m)) for e in range(int(np.floor(low)), int(np.ceil(high)) + 1) for m in steps]
-        return [(1.0, [v for v in ticks if low <= v <= high])]
-
-    def tickStrings(self, values: Sequence[float], scale: float, spacing: float) -> list[str]:
-        if self.log:  # of milliseconds; every label has its unit
-            shown = [round(10.0 ** v, 3) for v in values]
-            return [f"{v:g} ms" if v < 1000 else f"{v / 1000:g} s" for v in shown]
-        texts = [format_number(v, 0 if spacing >= 1 else 2) for v in values]
-        if texts and self.unit:
-            top = max(range(len(values)), key=values.__getitem__)
-            texts[top] += "%" if self.unit == "%" else f" {self.unit}"
-        return texts
-
-
-class _EndLabels(QWidget):
-    """Names and values of the curves, in their colours, to the right of the plot: level with their ends, never on
-    a line and never on one another. At the bottom the unit of the x axis."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._labels: list[tuple[float, str, str, QColor]] = []
-        self.x_unit = ""
-        self.x_unit_y = 0.0
-
-    def set_labels(self, labels: list[tuple[float, str, str, QColor]], top: float, bottom: float) -> bool:
-        """``(y, name, value, colour)`` each; they keep 27 pixels apart and stay between ``top`` and ``bottom``.
-
-        True when they needed another width, so that the plot has to be laid out again.
-        """
-        placed: list[tuple[float, str, str, QColor]] = []
-        y_free = top + 13
-        for y, name, value, colour in sorted(labels, key=lambda item: item[0]):
-            y = max(y, y_free)
-            placed.append((y, name, value, colour))
-            y_free = y + 27
-        for index in range(len(placed) - 1, -1, -1):
-            limit = bottom - 13 if index == len(placed) - 1 else placed[index + 1][0] - 27
-            y, name, value, colour = placed[index]
-            placed[index] = (min(y, limit), name, value, colour)
-        if placed != self._labels:
-            self._labels = placed
-            self.update()
-        width = max([40.0] + [max(text_width(n, font(11)), text_width(v, font(11, bold=True)))
-                              for _, n, v, _ in placed])
-        wanted = int(-(-width // 12) * 12) + 8  # in steps, so that a digit more does not shift the plot
-        if wanted != self.width() and (wanted > self.width() or self.width() - wanted > 24):
-            self.setFixedWidth(wanted)
-            return True
-        return False
-
-    def paintEvent(self, event: QPaintEvent) -> None:
-        painter = QPainter(self)
-        t = theme()
-        painter.fillRect(self.rect(), QColor(t.panel))
-        for y, name, value, colour in self._labels:
-            draw_text(painter, QRectF(6, y - 13, self.width() - 6, 13), name, colour=colour, text_font=font(11))
-            draw_text(painter, QRectF(6, y, self.width() - 6, 13), value, colour=t.text,
-                      text_font=font(11, bold=True))
-        draw_text(painter, QRectF(6, self.x_unit_y - 8, self.width() - 6, 16), self.x_unit, colour=t.secondary,
-                  text_font=font(11))
-
-
 class LatencyPanel(Panel):
     """Four charts on one time axis, one at a time. The wheel zooms, a drag pans, a double click shows all again."""
 
@@ -140,7 +53,7 @@ class LatencyPanel(Panel):
         self._soon.setSingleShot(True)
         self._soon.timeout.connect(self._redraw)
 
-        self._axis, self._x_axis = _Axis("left"), _Axis("bottom")
+        self._axis, self._x_axis = Axis("left"), Axis("bottom")
         self.plot = pg.PlotWidget(axisItems={"left": self._axis, "bottom": self._x_axis})
         self._box = self.plot.getViewBox()
         self._box.setMouseEnabled(x=True, y=False)
@@ -154,17 +67,16 @@ class LatencyPanel(Panel):
         self._axis.setWidth(AXIS_WIDTH)
         self._x_axis.setHeight(20)
         self._curves = [pg.PlotCurveItem(connect="finite", antialias=True) for _ in range(3)]
-        self._future = QGraphicsRectItem()
-        self._future.setZValue(10)
+        self._future = [pg.PlotCurveItem(connect="finite", antialias=True) for _ in range(3)]  # paler
         self._cursor = pg.InfiniteLine(angle=90)
         self._cursor.setZValue(11)
         self._knob_lines = [pg.InfiniteLine(angle=90) for _ in range(MAX_KNOB_LINES)]
         self._knob_labels = [pg.TextItem(anchor=(0, 0)) for _ in range(MAX_KNOB_LINES)]
-        for item in (*self._curves, self._future, self._cursor, *self._knob_lines, *self._knob_labels):
+        for item in (*self._curves, *self._future, self._cursor, *self._knob_lines, *self._knob_labels):
             self._box.addItem(item, ignoreBounds=True)
         for label in self._knob_labels:
-            label.setZValue(12)  # above the veil over what is still to come
-        self._labels = _EndLabels()
+            label.setZValue(12)
+        self._labels = EndLabels()
 
         row = QHBoxLayout(self)
         row.setContentsMargins(MARGIN, HEADER, MARGIN, MARGIN - 4)
@@ -304,7 +216,7 @@ class LatencyPanel(Panel):
             for curve in self._curves:
                 curve.setData([], [])
             self._labels.set_labels([], 0, 0)
-            for item in (self._future, self._cursor, *self._knob_lines, *self._knob_labels):
+            for item in (*self._future, self._cursor, *self._knob_lines, *self._knob_labels):
                 item.setVisible(False)
             self.set_value("")
         self._drawn = (id(series), series.n, step, self.tabs.current, self.x_tabs.current, self._range,
@@ -324,23 +236,23 @@ class LatencyPanel(Panel):
 
         top, bottom = self._scale_y(curves)
         buckets = max(50, self.plot.width() - AXIS_WIDTH)
-        for index, item in enumerate(self._curves):
+        split = len(x) if view.following else max(1, int(np.searchsorted(x, x_now, "right")))
+        for index, (item, future) in enumerate(zip(self._curves, self._future, strict=True)):
+            item.setVisible(index < len(curves))
+            future.setVisible(index < len(curves) and split < len(x))
             if index >= len(curves):
-                item.setVisible(False)
                 continue
-            xs, ys = downsample(x, self._to_axis(curves[index].values), buckets)
-            item.setData(xs, ys)
-            item.setPen(pg.mkPen(curves[index].colour, width=1))
-            item.setVisible(True)
+            y, colour = self._to_axis(curves[index].values), curves[index].colour
+            item.setData(*downsample(x[:split], y[:split], buckets))
+            item.setPen(pg.mkPen(colour, width=1))
+            if split < len(x):
+                future.setData(*downsample(x[split - 1:], y[split - 1:], buckets))
+                future.setPen(pg.mkPen(mix(colour, theme().panel, 0.65), width=1))
         self._axis.unit = {"latency": "ms", "throughput": "", "kv": "%", "queue": ""}[self.tabs.current]
         self._axis.log = self._log
         self._box.setRange(xRange=(low, high), yRange=(bottom, top), padding=0)
         self._axis.picture = self._x_axis.picture = None
 
-        beyond = not view.following and x_now < float(everything[-1])
-        self._future.setVisible(beyond)
-        if beyond:
-            self._future.setRect(QRectF(x_now, bottom, max(0.0, high - x_now), top - bottom))
         self._cursor.setVisible(not view.following)
         self._cursor.setPos(x_now)
         self._draw_knobs(series, low, high, top)
@@ -436,8 +348,6 @@ class LatencyPanel(Panel):
         self._axis.setGrid(False)
         self.plot.showGrid(y=True, alpha=0.12)
         self._axis.setTickPen(pg.mkPen(mix(t.line, t.text, 0.3), width=1))
-        self._future.setPen(pg.mkPen(None))
-        self._future.setBrush(with_alpha(t.panel, 0.65))
         self._cursor.setPen(pg.mkPen(t.text, width=1))
         for line, label in zip(self._knob_lines, self._knob_labels, strict=True):
             line.setPen(pg.mkPen(with_alpha(t.accent, 0.8), width=1))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 from PySide6.QtCore import QPointF, QRectF, Qt
 from PySide6.QtGui import QColor, QMouseEvent, QPainter, QPen, QWheelEvent
@@ -10,7 +12,7 @@ from PySide6.QtWidgets import QToolTip, QWidget
 from engine.trace.timeline import Span, Timeline, TimelineRow
 from widgets.painting import MARGIN, LegendItem, draw_text, format_int, format_ms, nice_ticks, text_width
 from widgets.rows import RowsPanel
-from widgets.theme import font, mix, theme, themes, with_alpha
+from widgets.theme import font, mix, theme, themes
 from widgets.view import Selection, View
 
 SPANS_S = (2, 4, 8, 15, 30, 60, 120, 300)
@@ -64,6 +66,23 @@ class LifeIndex:
     def living_at(self, time_ns: int) -> np.ndarray:
         n = self._count
         return np.flatnonzero((self._arrival[:n] <= time_ns) & (self._finished[:n] > time_ns))
+
+
+@lru_cache(maxsize=256)
+def _span_colours(_theme: str, kind: str, colour: int, faded: float) -> tuple[QColor, QColor | None]:
+    """Fill and lower edge of a span. ``faded`` (0 to 1) is for what lies beyond the viewing step.
+
+    All are opaque: Qt hands large translucent fills to threads. The first argument makes them one theme's own.
+    """
+    t = theme()
+    if kind == "prefill":
+        edge = None if t.is_dark else mix(t.request_edge(colour), t.panel, faded)
+        return mix(t.request(colour), t.panel, faded), edge
+    if kind == "decode":
+        return mix(t.request(colour), t.panel, 0.5 + 0.35 * faded), None
+    if kind == "waiting":
+        return mix(mix(t.line, t.secondary, 0.3), t.panel, 0.7 * faded), None
+    return mix(t.bad, t.panel, faded), None
 
 
 class RequestTimeline(RowsPanel):
@@ -215,10 +234,6 @@ class RequestTimeline(RowsPanel):
             self._paint_row(painter, self._rows[row], self.row_rect(row), plot)
         painter.setClipping(False)
         now = self.x_of(view.state.time_ns)
-        if not view.following and now < plot.right():
-            beyond = QRectF(plot)
-            beyond.setLeft(max(plot.left(), now))
-            painter.fillRect(beyond, with_alpha(t.panel, 0.6))
         if not view.following and plot.left() <= now <= plot.right():
             painter.fillRect(QRectF(round(now), plot.top(), 1, plot.height()), QColor(t.text))
         self.paint_bar(painter)
@@ -247,33 +262,43 @@ class RequestTimeline(RowsPanel):
                              if row.request_id == self.selection.request_id else t.hover)
         draw_text(painter, QRectF(line.left(), line.top(), self._names - 6, line.height()), row.request_id,
                   colour=t.text if lit else t.secondary, text_font=font(11))
-        full = t.request(row.colour)
-        edge = t.request_edge(row.colour)
-        dim = with_alpha(full, 0.5 if t.is_dark else 0.45)
-        waiting = mix(t.line, t.secondary, 0.3)
+        view = self._view
+        assert view is not None
+        now = float("inf") if view.following else float(view.state.time_ns)
         middle = round(line.center().y())
         left, right = plot.left(), plot.right()
         scale = plot.width() / (self._end - self._start)
         for span in row.spans:
             if span.end_ns < self._start or span.start_ns > self._end:
                 continue
-            x0 = max(left, left + (span.start_ns - self._start) * scale)
-            x1 = min(right, left + (span.end_ns - self._start) * scale)
-            width = max(1.0, x1 - x0)
-            if span.kind == "prefill":
-                gap = 1.0 if width >= 4 else 0.0  # so that chunk follows chunk visibly
-                painter.fillRect(QRectF(x0, middle - 5, width - gap, 10), full)
-                if width >= 6 and not t.is_dark:
-                    painter.fillRect(QRectF(x0, middle + 4, width - gap, 1), edge)
-            elif span.kind == "decode":
-                painter.fillRect(QRectF(x0, middle - 3, width, 6), dim)
-            elif span.kind == "waiting":
-                painter.fillRect(QRectF(x0, middle - 1, width, 2), waiting)
-            else:
-                painter.setPen(QPen(QColor(t.bad), 1, Qt.PenStyle.DotLine))
-                painter.drawLine(QPointF(x0, middle), QPointF(x1, middle))
-                if span.start_ns >= self._start:
-                    painter.fillRect(QRectF(x0 - 1, middle - 6, 2, 12), QColor(t.bad))
+            for start, end, faded in ((span.start_ns, min(span.end_ns, now), 0.0),
+                                      (max(span.start_ns, now), span.end_ns, 0.65)):
+                if end > start or start == end == span.start_ns:
+                    x0 = max(left, left + (start - self._start) * scale)
+                    x1 = min(right, left + (end - self._start) * scale)
+                    if x1 >= x0:
+                        self._paint_span(painter, span.kind, row.colour, x0, x1, middle, faded)
+                    if span.kind == "preempted" and start == span.start_ns >= self._start:
+                        painter.fillRect(QRectF(x0 - 1, middle - 6, 2, 12),
+                                         _span_colours(t.name, "preempted", 0, faded)[0])
+
+    @staticmethod
+    def _paint_span(painter: QPainter, kind: str, colour: int, x0: float, x1: float, middle: int,
+                    faded: float) -> None:
+        width = max(1.0, x1 - x0)
+        ink, edge = _span_colours(theme().name, kind, colour, faded)
+        if kind == "prefill":
+            gap = 1.0 if width >= 4 else 0.0  # so that chunk follows chunk visibly
+            painter.fillRect(QRectF(x0, middle - 5, width - gap, 10), ink)
+            if width >= 6 and edge is not None:
+                painter.fillRect(QRectF(x0, middle + 4, width - gap, 1), edge)
+        elif kind == "decode":
+            painter.fillRect(QRectF(x0, middle - 3, width, 6), ink)
+        elif kind == "waiting":
+            painter.fillRect(QRectF(x0, middle - 1, width, 2), ink)
+        else:
+            painter.setPen(QPen(ink, 1, Qt.PenStyle.DotLine))
+            painter.drawLine(QPointF(x0, middle), QPointF(x1, middle))
 
     # ---- the user -------------------------------------------------------------------------------------------------
 

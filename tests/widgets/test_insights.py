@@ -131,7 +131,8 @@ def test_every_finding_has_words_without_gaps() -> None:
     texts = {}
     for run, last in ((busy_run(), 399), (make_run(120, rate=0.8, max_num_batched_tokens=64), 119),
                       (make_run(100, rate=1.0, max_num_seqs=4), 99),
-                      (make_run(60, knob_at={50: ("block_size", 32)}), 59), (make_run(420, rate=0.12, long_every=12), 419)):
+                      (make_run(60, knob_at={50: ("block_size", 32)}), 59),
+                      (make_run(420, rate=0.12, long_every=12), 419)):
         for step in range(20, last + 1, 13):
             for code, finding in at(run, step).items():
                 texts[code] = finding_text(finding)

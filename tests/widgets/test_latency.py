@@ -8,7 +8,8 @@ from PySide6.QtCore import QPointF
 from pytestqt.qtbot import QtBot
 
 from tests.widgets.scheduler_run import busy_run, make_run, view_at
-from widgets.latency import AXIS_WIDTH, LatencyPanel, _Axis, _EndLabels, downsample
+from widgets.chart_parts import Axis, EndLabels, downsample
+from widgets.latency import AXIS_WIDTH, LatencyPanel
 from widgets.theme import themes
 from widgets.view import Selection
 
@@ -96,21 +97,23 @@ def test_curves_are_the_series_up_to_the_last_step(panel: LatencyPanel, tab: str
     s = run.series
     expected = {"latency": s.ttft_p50_ms, "throughput": s.tokens_per_s,
                 "kv": 100 * s.used_blocks / s.usable_blocks, "queue": s.running}[tab].astype(float)
-    x, y = panel._curves[0].getData()
+    past, future = panel._curves[0].getData(), panel._future[0].getData()
+    assert past[0][-1] == future[0][0] == 250
+    x, y = np.concatenate((past[0], future[0])), np.concatenate((past[1], future[1]))
     shown = 10 ** y if panel._log else y
     at = {int(v): float(w) for v, w in zip(x, shown, strict=True)}
     for step in (50, 200, 399):
         assert at[step] == pytest.approx(float(expected[step]), rel=1e-3)
     assert panel._cursor.isVisible()
     assert panel._cursor.value() == 250
-    assert panel._future.isVisible()
+    assert panel._future[0].isVisible()
 
 
 def test_following_shows_no_cursor(panel: LatencyPanel, qtbot: QtBot) -> None:
     panel.show_view(view_at(busy_run()))
     qtbot.wait(220)
     assert not panel._cursor.isVisible()
-    assert not panel._future.isVisible()
+    assert not panel._future[0].isVisible()
 
 
 def test_knob_changes_are_marked_with_what_changed(panel: LatencyPanel, qtbot: QtBot) -> None:
@@ -124,7 +127,7 @@ def test_knob_changes_are_marked_with_what_changed(panel: LatencyPanel, qtbot: Q
 
 
 def test_labels_keep_apart_and_off_the_edges() -> None:
-    labels = _EndLabels()
+    labels = EndLabels()
     colour = themes.current.request(0)
     labels.set_labels([(100, "a", "1", colour), (101, "b", "2", colour), (99, "c", "3", colour)], 20, 110)
     places = sorted(y for y, *_ in labels._labels)
@@ -139,7 +142,7 @@ def test_the_axis_has_one_width_and_one_unit(panel: LatencyPanel, qtbot: QtBot) 
         qtbot.wait(220)
         widths.add(panel._axis.width())
     assert widths == {AXIS_WIDTH}
-    axis = _Axis("left")
+    axis = Axis("left")
     axis.unit = "ms"
     assert axis.tickStrings([0, 25, 50], 1, 25) == ["0", "25", "50 ms"]
     axis.log = True

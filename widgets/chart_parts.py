@@ -1,0 +1,101 @@
+"""What charts are made of: thinning of long curves, axes in our font, and labels that stand beside the curves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyqtgraph as pg
+from PySide6.QtCore import QRectF
+from PySide6.QtGui import QColor, QPainter, QPaintEvent
+from PySide6.QtWidgets import QWidget
+
+from widgets.painting import draw_text, format_number, text_width
+from widgets.theme import font, theme
+
+
+def downsample(x: np.ndarray, y: np.ndarray, buckets: int) -> tuple[np.ndarray, np.ndarray]:
+    """At most ``2 * buckets`` points that keep every bucket's smallest and largest value, so that no spike is lost.
+
+    NaN in ``y`` is passed over where its bucket holds a number, and kept as a gap where it holds none.
+    """
+    count = len(x)
+    if buckets < 1 or count <= 2 * buckets:
+        return x, y
+    starts = np.arange(buckets) * count // buckets
+    low, high = np.fmin.reduceat(y, starts), np.fmax.reduceat(y, starts)
+    ends = np.append(starts[1:], count) - 1
+    # Within a bucket the order of the two does not matter: both fall into the same pixel.
+    return np.column_stack((x[starts], x[ends])).ravel(), np.column_stack((low, high)).ravel()
+
+
+class Axis(pg.AxisItem):
+    """Tick labels in our font, the unit on the topmost one only, round steps also on the logarithmic axis."""
+
+    unit = ""
+    log = False
+
+    def tickValues(self, low: float, high: float, size: float) -> list[tuple[float, list[float]]]:
+        if not self.log:
+            return super().tickValues(low, high, size)[:1]
+        steps = (1, 3) if high - low > 0.8 else (1, 2, 3, 5)
+        ticks = [e + float(np.log10(m)) for e in range(int(np.floor(low)), int(np.ceil(high)) + 1) for m in steps]
+        return [(1.0, [v for v in ticks if low <= v <= high])]
+
+    def tickStrings(self, values: Sequence[float], scale: float, spacing: float) -> list[str]:
+        if self.log:  # of milliseconds; every label has its unit
+            shown = [round(10.0 ** v, 3) for v in values]
+            return [f"{v:g} ms" if v < 1000 else f"{v / 1000:g} s" for v in shown]
+        texts = [format_number(v, 0 if spacing >= 1 else 2) for v in values]
+        if texts and self.unit:
+            top = max(range(len(values)), key=values.__getitem__)
+            texts[top] += "%" if self.unit == "%" else f" {self.unit}"
+        return texts
+
+
+class EndLabels(QWidget):
+    """Names and values of the curves, in their colours, to the right of the plot: level with their ends, never on
+    a line and never on one another. At the bottom the unit of the x axis."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._labels: list[tuple[float, str, str, QColor]] = []
+        self.x_unit = ""
+        self.x_unit_y = 0.0
+
+    def set_labels(self, labels: list[tuple[float, str, str, QColor]], top: float, bottom: float) -> bool:
+        """``(y, name, value, colour)`` each; they keep 27 pixels apart and stay between ``top`` and ``bottom``.
+
+        True when they needed another width, so that the plot has to be laid out again.
+        """
+        placed: list[tuple[float, str, str, QColor]] = []
+        y_free = top + 13
+        for y, name, value, colour in sorted(labels, key=lambda item: item[0]):
+            y = max(y, y_free)
+            placed.append((y, name, value, colour))
+            y_free = y + 27
+        for index in range(len(placed) - 1, -1, -1):
+            limit = bottom - 13 if index == len(placed) - 1 else placed[index + 1][0] - 27
+            y, name, value, colour = placed[index]
+            placed[index] = (min(y, limit), name, value, colour)
+        if placed != self._labels:
+            self._labels = placed
+            self.update()
+        width = max([40.0] + [max(text_width(n, font(11)), text_width(v, font(11, bold=True)))
+                              for _, n, v, _ in placed])
+        wanted = int(-(-width // 12) * 12) + 8  # in steps, so that a digit more does not shift the plot
+        if wanted != self.width() and (wanted > self.width() or self.width() - wanted > 24):
+            self.setFixedWidth(wanted)
+            return True
+        return False
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        t = theme()
+        painter.fillRect(self.rect(), QColor(t.panel))
+        for y, name, value, colour in self._labels:
+            draw_text(painter, QRectF(6, y - 13, self.width() - 6, 13), name, colour=colour, text_font=font(11))
+            draw_text(painter, QRectF(6, y, self.width() - 6, 13), value, colour=t.text,
+                      text_font=font(11, bold=True))
+        draw_text(painter, QRectF(6, self.x_unit_y - 8, self.width() - 6, 16), self.x_unit, colour=t.secondary,
+                  text_font=font(11))

@@ -6,7 +6,6 @@ scrubs, all of them at once.
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
 from app.panels import INTERVALS_S
@@ -31,7 +30,6 @@ class Presenter:
         self._transport_due = 0.0
         self._transport_waiting = True
         self._knobs: dict[str, KnobValue] | None = None
-        self._recording_since = 0.0
 
     @property
     def session(self) -> Session | None:
@@ -65,9 +63,7 @@ class Presenter:
                 drawn = True
         if self._transport_due <= now:
             self._transport_due = now + TRANSPORT_INTERVAL_S
-            status = transport_status(session, now - self._recording_since)
-            if status.recording != "on":
-                self._recording_since = now
+            status = transport_status(session)
             if status != self._transport.status or self._transport_waiting:
                 self._transport_waiting = False
                 self._transport.set_status(status)
@@ -79,7 +75,7 @@ class Presenter:
         if self._session is not None and self._session.view is not None:
             for name in self._panels:
                 self._show(name, self._session)
-        self._transport.set_status(transport_status(self._session, time.perf_counter() - self._recording_since))
+        self._transport.set_status(transport_status(self._session))
 
     def _show(self, name: str, session: Session) -> bool:
         panel, view = self._panels[name], session.view
@@ -97,7 +93,7 @@ class Presenter:
         return True
 
 
-def transport_status(session: Session | None, record_seconds: float) -> TransportStatus:
+def transport_status(session: Session | None) -> TransportStatus:
     """What the transport bar shows of ``session``."""
     if session is None:
         return TransportStatus()
@@ -115,7 +111,7 @@ def transport_status(session: Session | None, record_seconds: float) -> Transpor
         "stage": engine.progress.stage, "fraction": engine.progress.fraction, "message": engine.error or "",
         "recording": "on" if on else "failed" if feed is not None and feed.error else "off"}
     if feed is not None:
-        changes |= {"record_seconds": float(int(record_seconds)), "record_bytes": feed.bytes_written,
+        changes |= {"record_seconds": float(int(feed.seconds)), "record_bytes": feed.bytes_written,
                     "record_dropped": feed.dropped, "record_path": str(feed.path), "record_error": feed.error or ""}
     return replace(status, **changes)  # type: ignore[arg-type]
 

@@ -41,6 +41,7 @@ class RecorderFeed(threading.Thread):
         self.path = path
         self._engine = engine
         self._recorder: Recorder | None = None
+        self._since = 0.0
         self._closing = threading.Event()
         self._live: deque[StepEvents] = deque()
         self._past: deque[StepEvents] = deque()
@@ -73,6 +74,11 @@ class RecorderFeed(threading.Thread):
     def dropped(self) -> int:
         """Steps that the disk was too slow for."""
         return self._recorder.dropped if self._recorder is not None else 0
+
+    @property
+    def seconds(self) -> float:
+        """How long the run has been recorded for."""
+        return time.monotonic() - self._since if self._since else 0.0
 
     def begin_past(self, history: LiveHistory | None) -> None:
         """The newest of the steps that ``history`` holds now belong into the recording too."""
@@ -113,6 +119,7 @@ class RecorderFeed(threading.Thread):
         try:
             if self._engine.info is not None:  # else the model could not be had: there is nothing to record
                 self._recorder = Recorder(self.path, self._engine.info, self._state)
+                self._since = time.monotonic()
                 self._feed(self._recorder)
         finally:
             self._engine.hub.remove_sink(self._live.append)

@@ -111,7 +111,7 @@ def preemptions(series: StepSeries, row: int, state: EngineState) -> Finding | N
     count = int(recent[recent > 0][~by_knob].sum())
     steps = steps[~by_knob]
     return Finding("preemptions", "bad", {
-        "count": count, "window": row - first + 1, "running": len(state.running),
+        "count": count, "window": row - first + 1, "running": float(series.running[first:row + 1].max()),
         "lost_tokens": state.counters.lost_tokens, "total": state.counters.preemptions}, (), ranges(steps))
 
 

@@ -63,13 +63,15 @@ def finding_text(finding: Finding) -> tuple[str, str]:
                  if n["count"] == 1 else
                  QCoreApplication.translate("Insights", "{count} preemptions in the last {window} steps"))
         return title.format(count=count("count"), window=count("window")), QCoreApplication.translate(
-            "Insights", "The pool is too small for {running} running requests. So far {lost} tokens had to be "
-                        "computed again.").format(running=count("running"), lost=count("lost_tokens"))
+            "Insights", "The pool is too small for the {running} requests that ran at once. So far {lost} tokens "
+                        "had to be computed again.").format(running=count("running"), lost=count("lost_tokens"))
     if finding.code == "waiting_for_blocks":
         return (QCoreApplication.translate("Insights", "Admission waits for blocks"),
-                QCoreApplication.translate(
+                (QCoreApplication.translate("Insights", "{waiting} requests wait while {running} hold {usage} of the "
+                                                        "pool.")
+                 if n["steps"] < 2 else QCoreApplication.translate(
                     "Insights", "{waiting} requests wait while {running} hold {usage} of the pool, for {steps} steps "
-                                "now.").format(waiting=count("waiting"), running=count("running"),
+                                "now.")).format(waiting=count("waiting"), running=count("running"),
                                                usage=format_percent(n["usage"], 0), steps=count("steps")))
     if finding.code == "waiting_for_seqs":
         return (QCoreApplication.translate("Insights", "Admission waits for max_num_seqs"),

@@ -129,7 +129,7 @@ class RequestList(RowsPanel):
                 why = stop_reason_text(state.stopped_by)
                 return (self.tr("preempted: {why}") if request.status == "preempted"
                         else self.tr("waiting: {why}")).format(why=why), False
-            return (self.tr("preempted, waits to recompute") if request.status == "preempted"
+            return (self.tr("preempted") if request.status == "preempted"
                     else self.tr("waiting")), False
         if request.text:
             return " ".join(request.text[-TAIL:].split()), len(request.text) > 24

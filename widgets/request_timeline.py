@@ -181,11 +181,11 @@ class RequestTimeline(RowsPanel):
 
     # ---- geometry -------------------------------------------------------------------------------------------------
 
-    def rows_rect(self) -> QRectF:
-        return self.content_rect().adjusted(0, 0, 0, MARGIN - 4 - AXIS)
+    def rows_area(self) -> QRectF:
+        return super().rows_area().adjusted(0, 0, 0, -AXIS)
 
     def _plot_rect(self) -> QRectF:
-        return self.rows_rect().adjusted(self._names, 0, 0, 0)
+        return self.rows_area().adjusted(self._names, 0, 0, 0)
 
     def x_of(self, time_ns: float) -> float:
         plot = self._plot_rect()
@@ -370,7 +370,7 @@ class RequestTimeline(RowsPanel):
         pressed, self._drag = self._drag is not None, None
         if not pressed or self._dragged:
             return
-        if event.position().y() > self.rows_rect().bottom():
+        if event.position().y() > self.rows_area().bottom():
             step = self.step_at(event.position().x())
             if step >= 0:
                 self.selection.step_requested.emit(step)
@@ -398,7 +398,7 @@ class RequestTimeline(RowsPanel):
         found = self.span_at(event.position())
         if found is not None:
             QToolTip.showText(event.globalPosition().toPoint(), self.describe(*found), self)
-        elif event.position().y() > self.rows_rect().bottom():
+        elif event.position().y() > self.rows_area().bottom():
             step = self.step_at(event.position().x())
             text = self.tr("Click to look at step {step}").format(step=format_int(step)) if step >= 0 else ""
             QToolTip.showText(event.globalPosition().toPoint(), text, self)

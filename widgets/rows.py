@@ -18,12 +18,11 @@ class RowsPanel(Panel):
     ``first_row`` on) and hears of the pointer (:meth:`row_hovered`, :meth:`row_clicked`)."""
 
     row_height = 24
-    rows_top = 0  # pixels of the content above the first row
 
     def __init__(self, selection: Selection, parent: QWidget | None = None) -> None:
         super().__init__(selection, parent)
         self._count = 0
-        self._offset = 0.0  # pixels scrolled away at the top
+        self._offset = 0.0  # pixels scrolled away at the top; what is shown is that in whole rows
         self._grip: float | None = None  # while the bar is dragged: pointer to its top
         self.setMouseTracking(True)
 
@@ -37,8 +36,15 @@ class RowsPanel(Panel):
         self._count = count
         self._offset = min(self._offset, self.max_offset)
 
+    def rows_area(self) -> QRectF:
+        """The room that there is for rows."""
+        return self.content_rect().adjusted(0, 0, 0, MARGIN - 4)
+
     def rows_rect(self) -> QRectF:
-        return self.content_rect().adjusted(0, self.rows_top, 0, MARGIN - 4)
+        """The part of it that whole rows fill: none is ever cut."""
+        area = self.rows_area()
+        area.setHeight(max(0, area.height() // self.row_height) * self.row_height)
+        return area
 
     @property
     def max_offset(self) -> float:
@@ -46,40 +52,39 @@ class RowsPanel(Panel):
 
     @property
     def offset(self) -> float:
-        return self._offset
+        """Pixels scrolled away at the top: whole rows, also while a touch pad moves by single pixels."""
+        return self.row_height * round(min(self._offset, self.max_offset) / self.row_height)
 
     def scroll_to(self, offset: float) -> None:
-        offset = min(self.max_offset, max(0.0, offset))
-        if offset != self._offset:
-            self._offset = offset
+        before = self.offset
+        self._offset = min(self.max_offset, max(0.0, offset))
+        if self.offset != before:
             self.update()
 
     def reveal(self, row: int) -> None:
         """Scroll just as far as needed to show ``row`` whole."""
         top, height = row * self.row_height, self.rows_rect().height()
-        if top < self._offset:
+        if top < self.offset:
             self.scroll_to(top)
-        elif top + self.row_height > self._offset + height:
+        elif top + self.row_height > self.offset + height:
             self.scroll_to(top + self.row_height - height)
 
     def visible_rows(self) -> range:
-        """The rows of which anything can be seen."""
+        """The rows that can be seen."""
         rect = self.rows_rect()
-        self._offset = min(self._offset, self.max_offset)
-        first = int(self._offset // self.row_height)
-        last = int((self._offset + rect.height() - 1) // self.row_height)
-        return range(first, min(self._count, last + 1)) if rect.height() > 0 else range(0)
+        first = int(self.offset // self.row_height)
+        return range(first, min(self._count, first + int(rect.height() // self.row_height)))
 
     def row_rect(self, row: int) -> QRectF:
         rect = self.rows_rect()
-        return QRectF(rect.left(), rect.top() + row * self.row_height - self._offset, rect.width(), self.row_height)
+        return QRectF(rect.left(), rect.top() + row * self.row_height - self.offset, rect.width(), self.row_height)
 
     def row_at(self, position: QPointF) -> int:
         """The row under a point, or -1."""
         rect = self.rows_rect()
         if not rect.adjusted(-MARGIN, 0, MARGIN, 0).contains(position):
             return -1
-        row = int((position.y() - rect.top() + self._offset) // self.row_height)
+        row = int((position.y() - rect.top() + self.offset) // self.row_height)
         return row if 0 <= row < self._count else -1
 
     def _bar(self) -> QRectF:
@@ -89,7 +94,7 @@ class RowsPanel(Panel):
             return QRectF()
         rect = self.rows_rect()
         height = max(24.0, rect.height() * rect.height() / (self._count * self.row_height))
-        top = rect.top() + (rect.height() - height) * self._offset / limit
+        top = rect.top() + (rect.height() - height) * self.offset / limit
         return QRectF(self.width() - BAR - 3, top, BAR, height)
 
     def paint_bar(self, painter: QPainter) -> None:
@@ -123,9 +128,9 @@ class RowsPanel(Panel):
 
     def wheelEvent(self, event: QWheelEvent) -> None:
         pixels = event.pixelDelta().y() or event.angleDelta().y() / 120 * 3 * self.row_height
-        before = self._offset
+        before = self.offset
         self.scroll_to(self._offset - pixels)
-        if self._offset != before:
+        if self.offset != before:
             self.row_hovered(self.row_at(event.position()))
         event.accept()
 

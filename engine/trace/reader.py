@@ -219,7 +219,11 @@ class _Opening:
         if record.kind == CHUNK:
             self._take_chunk(record)
         elif record.kind == METADATA and record.length <= MAX_METADATA_BYTES:
-            name, content = parse_metadata(read_body(self.file, record))
+            body = read_body(self.file, record)
+            try:
+                name, content = parse_metadata(body)
+            except Damage:
+                return  # it has no checksum, and the first chunk repeats what matters
             if name == RUN_METADATA and self.info is None:
                 self.info = _parse_info(content.get("info", ""))
             elif name == END_METADATA:

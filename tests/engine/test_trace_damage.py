@@ -350,13 +350,15 @@ def test_nothing_readable_is_refused(original: Original, tmp_path: Path) -> None
 
 def test_a_damaged_header_is_made_good_from_the_first_chunk(original: Original, tmp_path: Path) -> None:
     at = original.data.index(b"cutaway.run")
-    data = bytearray(original.data)
-    data[at + 60:at + 90] = b"?" * 30
-    recording = try_to_open(tmp_path / "a.mcap", bytes(data))
-    assert recording is not None
-    assert recording.info == original.info
-    assert recording.last_step == STEPS - 1
-    recording.close()
+    for damaged in (range(at - 4, at), range(at, at + 30), range(at + 60, at + 90)):
+        data = bytearray(original.data)
+        for place in damaged:
+            data[place] ^= 0x55
+        recording = try_to_open(tmp_path / "a.mcap", bytes(data))
+        assert recording is not None
+        assert recording.info == original.info
+        assert recording.last_step == STEPS - 1
+        recording.close()
 
 
 def changed(events: StepEvents, **fields: object) -> StepEvents:

@@ -61,8 +61,17 @@ def make_application() -> QApplication:
     share_the_interpreter()
     app.setStyle("Fusion")  # the same base for the style sheet on every system
     app.setFont(font())
-    app.setStyleSheet(style_sheet(theme()))
+    if not app.property("restyles"):
+        app.setProperty("restyles", True)
+        themes.changed.connect(_restyle)
+    _restyle()
     return app
+
+
+def _restyle() -> None:
+    app = QApplication.instance()
+    if isinstance(app, QApplication):
+        app.setStyleSheet(style_sheet(theme()))
 
 
 def run_application(request: WindowRequest) -> int:
@@ -74,8 +83,6 @@ def run_application(request: WindowRequest) -> int:
     if request.theme is not None:
         settings.theme = request.theme
     themes.set(settings.theme)
-    app.setStyleSheet(style_sheet(theme()))
-    themes.changed.connect(lambda: app.setStyleSheet(style_sheet(theme())))
     window = MainWindow(settings, Language(settings.language))
     window.show()
     driver = _Driver(window, request)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from PySide6.QtCore import QRectF, Qt, QTimer
-from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen
+from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen, QResizeEvent
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QSizePolicy, QWidget
 
 from widgets.painting import Status, draw_status, status_colour
 from widgets.theme import RADIUS, theme, themes, with_alpha
 
 INFO_SHOWN_MS = 8000
+MIN_HEIGHT = 38
 
 Action = tuple[str, Callable[[], object]]
 
@@ -73,7 +74,21 @@ class Banner(QWidget):
         if status in ("info", "good") and not actions:
             self._timer.start(INFO_SHOWN_MS)
         self.show()
+        self._fit()
         self.update()
+
+    def _fit(self) -> None:
+        """As high as the text needs at this width; left to itself a wrapped label asks for more."""
+        row = self.layout()
+        if row is not None and self.width() > 0:
+            row.activate()
+            wanted = max(MIN_HEIGHT, row.totalHeightForWidth(self.width()))
+            if wanted != self.height() or self.minimumHeight() != wanted:
+                self.setFixedHeight(wanted)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._fit()
 
     def dismiss(self) -> None:
         self._timer.stop()

@@ -58,15 +58,15 @@ class Commands(QObject):
 
     def _build(self) -> None:
         w = self._window
-        self._add(self.file, "open", w.choose_recording, "Ctrl+O")
+        self._add(self.file, "open", w.asking.choose_recording, "Ctrl+O")
         self.file.addMenu(self.recent)
         self.file.addMenu(self.scenarios)
         self.file.addSeparator()
         self._add(self.file, "record", w.toggle_recording)
-        self._add(self.file, "record_to", w.choose_record_file, "Ctrl+Shift+R")
-        self._add(self.file, "screenshot", w.choose_screenshot, "Ctrl+Shift+S")
+        self._add(self.file, "record_to", w.asking.choose_record_file, "Ctrl+Shift+R")
+        self._add(self.file, "screenshot", w.asking.choose_screenshot, "Ctrl+Shift+S")
         self.file.addSeparator()
-        self._add(self.file, "settings", w.show_settings, "Ctrl+,").setMenuRole(QAction.MenuRole.PreferencesRole)
+        self._add(self.file, "settings", w.asking.show_settings, "Ctrl+,").setMenuRole(QAction.MenuRole.PreferencesRole)
         self._add(self.file, "quit", w.close, "Ctrl+Q").setMenuRole(QAction.MenuRole.QuitRole)
 
         for dock in w.docks.docks.values():
@@ -93,8 +93,8 @@ class Commands(QObject):
         for kind in ("", *(k for k in MARK_KINDS if k != "refused")):
             self._add(self.until, f"until {kind}", partial(w.with_session, "run_until", kind))
 
-        self._add(self.help, "keys", w.show_keys)
-        self._add(self.help, "about", w.show_about).setMenuRole(QAction.MenuRole.AboutRole)
+        self._add(self.help, "keys", w.asking.show_keys)
+        self._add(self.help, "about", w.asking.show_about).setMenuRole(QAction.MenuRole.AboutRole)
 
     def _add_group(self, menu: QMenu, prefix: str, names: tuple[str, ...], slot: Callable[[str], object]) -> None:
         group = QActionGroup(self)
@@ -213,7 +213,7 @@ class Commands(QObject):
         if event.modifiers() & ~(Qt.KeyboardModifier.ShiftModifier | Qt.KeyboardModifier.KeypadModifier):
             return False
         if event.text() == "?":
-            self._window.show_keys()
+            self._window.asking.show_keys()
             return True
         count = BIG_STEP if shift else 1
         keys: dict[int, Callable[[], object]] = {
@@ -225,7 +225,7 @@ class Commands(QObject):
             Qt.Key.Key_Home: self._first,
             Qt.Key.Key_End: self._follow,
             Qt.Key.Key_R: self._window.toggle_recording,
-            Qt.Key.Key_O: self._window.choose_recording,
+            Qt.Key.Key_O: self._window.asking.choose_recording,
         }
         act = keys.get(event.key()) or (once.get(event.key()) if not event.isAutoRepeat() else None)
         if act is None:

@@ -9,13 +9,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from PySide6.QtCore import QEvent, QStandardPaths, Qt, QTimer
+from PySide6.QtCore import QEvent, Qt, QTimer
 from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QGuiApplication, QKeyEvent
-from PySide6.QtWidgets import QFileDialog, QMainWindow, QMenuBar, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QMainWindow, QMenuBar, QVBoxLayout, QWidget
 
+from app.asking import Asking, recordings_folder
 from app.banner import Banner
 from app.commands import Commands
-from app.dialogs import AboutDialog, KeysDialog, SettingsDialog
 from app.frame_clock import FrameClock
 from app.layouts import Docks
 from app.panels import build_panels
@@ -51,7 +51,7 @@ class MainWindow(QMainWindow):
     def __init__(self, settings: Settings, language: Language) -> None:
         super().__init__()
         self.settings = settings
-        self._language = language
+        self.language = language
         self.setAcceptDrops(True)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setMinimumSize(960, 600)
@@ -63,6 +63,7 @@ class MainWindow(QMainWindow):
         self.strip = StatusStrip()
         self._build_frame()
         self.docks = Docks(self, self.panels)
+        self.asking = Asking(self)
         self.commands = Commands(self, self._menu_bar)
         self.presenter = Presenter(self.panels, self.transport)
         self.strip_feed = StripFeed(self.strip)
@@ -121,7 +122,7 @@ class MainWindow(QMainWindow):
         self.knobs.scenario_chosen.connect(self.start_scenario)
         self.card.retry.connect(self._restart)
         self.card.open_recording.connect(self.open_recording)
-        self.card.open_any.connect(self.choose_recording)
+        self.card.open_any.connect(self.asking.choose_recording)
         themes.changed.connect(self._sync_commands)
 
     @property
@@ -159,7 +160,7 @@ class MainWindow(QMainWindow):
             recording = open_recording(path)
         except RecordingError as refusal:
             text = str(refusal) if path.name in str(refusal) else f"{path.name}: {refusal}"
-            self.banner.tell(text, "bad", [(self.tr("Open another…"), self.choose_recording)])
+            self.banner.tell(text, "bad", [(self.tr("Open another…"), self.asking.choose_recording)])
             return False
         self.show_recording(recording, path, play=play)
         return True
@@ -247,7 +248,7 @@ class MainWindow(QMainWindow):
         feed = session.recorder
         if feed is not None and feed.error is not None:
             self._tell_once(f"record {feed.path}", self.tr("Recording stopped: {reason}. The run goes on.").format(
-                reason=feed.error), [(self.tr("Record elsewhere…"), self.choose_record_file)])
+                reason=feed.error), [(self.tr("Record elsewhere…"), self.asking.choose_record_file)])
 
     def _tell_once(self, key: str, text: str, actions: list[tuple[str, Callable[[], object]]]) -> None:
         if key not in self._told:
@@ -271,13 +272,6 @@ class MainWindow(QMainWindow):
         if isinstance(self.session, LiveSession):
             self.session.submit(text)
 
-    def choose_recording(self) -> None:
-        start = self.settings.recent[0].parent if self.settings.recent else recordings_folder()
-        name, _ = QFileDialog.getOpenFileName(self, self.tr("Open recording"), str(start),
-                                              self.tr("Recordings (*.mcap);;All files (*)"))
-        if name:
-            self.open_recording(Path(name))
-
     def toggle_recording(self) -> None:
         """Record the live run to a new file in the user's folder for recordings, or stop recording."""
         session = self.session
@@ -294,16 +288,10 @@ class MainWindow(QMainWindow):
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as failure:
             self.banner.tell(self.tr("{folder} cannot be made ({reason}). Choose another place.").format(
-                folder=folder, reason=failure.strerror), "bad", [(self.tr("Choose…"), self.choose_record_file)])
+                folder=folder, reason=failure.strerror), "bad", [(self.tr("Choose…"), self.asking.choose_record_file)])
             return
         name = session.spec.scenario or "run"
         self.record_to(folder / f"{Path(name).stem}-{datetime.now():%Y%m%d-%H%M%S}.mcap")
-
-    def choose_record_file(self) -> None:
-        name, _ = QFileDialog.getSaveFileName(self, self.tr("Record to file"), str(recordings_folder() / "run.mcap"),
-                                              self.tr("Recordings (*.mcap)"))
-        if name:
-            self.record_to(Path(name))
 
     def record_to(self, path: Path) -> None:
         """Record the live run to ``path``, from its first step on."""
@@ -311,15 +299,6 @@ class MainWindow(QMainWindow):
             self.session.start_recording(path)
             self.settings.add_recent(path)
             self._next_slow = 0.0
-
-    def choose_screenshot(self) -> None:
-        pictures = Path(QStandardPaths.writableLocation(QStandardPaths.StandardLocation.PicturesLocation))
-        start = pictures / f"cutaway-{datetime.now():%Y%m%d-%H%M%S}.png"
-        picture = self.grab()  # before a dialog covers the window
-        name, _ = QFileDialog.getSaveFileName(self, self.tr("Save screenshot"), str(start), self.tr("Pictures (*.png)"))
-        if name and not picture.save(name):
-            self.banner.tell(self.tr("{path} could not be written. Choose another place.").format(path=name), "bad",
-                             [(self.tr("Choose…"), self.choose_screenshot)])
 
     def save_screenshot(self, path: Path) -> bool:
         """Save the window as it is now, every panel up to date; False when the file cannot be written."""
@@ -334,7 +313,7 @@ class MainWindow(QMainWindow):
 
     def scenario_titles(self) -> list[tuple[str, str]]:
         """(name, title) of the scenarios that come with the program, in the language of the window."""
-        return [(s.name, s.title_in(self._language.code)) for s in list_scenarios()]
+        return [(s.name, s.title_in(self.language.code)) for s in list_scenarios()]
 
     # ---- looks ---------------------------------------------------------------------------------------------------
 
@@ -345,7 +324,7 @@ class MainWindow(QMainWindow):
 
     def set_language(self, code: str) -> None:
         self.settings.language = code
-        self._language.set(code)
+        self.language.set(code)
 
     def set_motion(self, on: bool) -> None:
         self.settings.motion = on
@@ -359,23 +338,13 @@ class MainWindow(QMainWindow):
         self.showFullScreen() if full else self.showNormal()
         self._sync_commands()
 
-    def show_settings(self) -> None:
-        SettingsDialog(self, theme=themes.current.name, language=self._language.code, motion=Motion.enabled,
-                       set_theme=self.set_theme, set_language=self.set_language, set_motion=self.set_motion).show()
-
-    def show_keys(self) -> None:
-        KeysDialog(self, self.commands.key_list()).show()
-
-    def show_about(self) -> None:
-        AboutDialog(self).show()
-
     def _sync_commands(self) -> None:
-        self._language_button.current = self._language.code
-        self._language_button.set_texts("", LANGUAGES[self._language.code])
+        self._language_button.current = self.language.code
+        self._language_button.set_texts("", LANGUAGES[self.language.code])
         session = self.session
         live = isinstance(session, LiveSession)
         recording = isinstance(session, LiveSession) and session.recorder is not None and session.recorder.active
-        self.commands.sync(theme=themes.current.name, language=self._language.code, motion=Motion.enabled,
+        self.commands.sync(theme=themes.current.name, language=self.language.code, motion=Motion.enabled,
                            full_screen=self.isFullScreen(), recording=recording, live=live)
 
     def _restore_layout(self) -> None:
@@ -433,9 +402,3 @@ class MainWindow(QMainWindow):
         for ending in self._ending:
             ending.join(max(0.0, until - time.perf_counter()))
         return done and not any(t.is_alive() for t in self._ending)
-
-
-def recordings_folder() -> Path:
-    """Where recordings go unless the user says otherwise."""
-    documents = QStandardPaths.writableLocation(QStandardPaths.StandardLocation.DocumentsLocation)
-    return Path(documents or Path.home()) / "Cutaway"

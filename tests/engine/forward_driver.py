@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
@@ -11,13 +12,18 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from engine.config import EngineConfig, SchedulerConfig
 from engine.plan import ScheduledRequest, StepPlan
 from engine.request import Request, SamplingParams
-from engine.runner import Runner
+from engine.runner import Runner, StepInput
 
 VOCAB = 211
 
 
 def make_llama(folder: Path, seed: int = 0, **changes: object) -> LlamaForCausalLM:
     """Save a small random Llama to ``folder`` as float32 safetensors and return it."""
+    return make_model(LlamaForCausalLM, LlamaConfig, folder, seed, **changes)
+
+
+def make_model(model_class: Any, config_class: Any, folder: Path, seed: int = 0, **changes: object) -> Any:
+    """The same for any family that transformers knows."""
     torch.manual_seed(seed)
     settings: dict[str, object] = {
         "vocab_size": VOCAB, "hidden_size": 128, "intermediate_size": 112, "num_hidden_layers": 3,
@@ -25,7 +31,7 @@ def make_llama(folder: Path, seed: int = 0, **changes: object) -> LlamaForCausal
         "tie_word_embeddings": True, "initializer_range": 0.1, "bos_token_id": 1, "eos_token_id": 2,
     }
     settings.update(changes)
-    model = LlamaForCausalLM(LlamaConfig(**settings)).eval()
+    model = model_class(config_class(**settings)).eval()
     spread_norms_and_biases(model)
     model.save_pretrained(folder)
     return model
@@ -56,6 +62,14 @@ class Driver:
     num_blocks: int = 64
 
     def __post_init__(self) -> None:
+        self.logits = torch.empty(0)  # of the last step, one row for each sampled token
+        forward = self.runner._forward_path.forward
+
+        def remember(step: StepInput) -> torch.Tensor:
+            self.logits = forward(step).clone()
+            return self.logits
+
+        self.runner._forward_path.forward = remember  # type: ignore[method-assign]
         self.free = [block for start in (5, 1, 3, 2, 4) for block in range(start, self.num_blocks, 5)]
         self.admitted: set[str] = set()
 
@@ -100,6 +114,12 @@ class Driver:
         while request.num_output_tokens < max_tokens:
             self.step([(request, chunk)])
         return request.token_ids[request.num_prompt_tokens :]
+
+
+def reference_logits(model: LlamaForCausalLM, tokens: list[int]) -> torch.Tensor:
+    """Transformers' logits of every position: float32 (tokens, vocabulary)."""
+    with torch.no_grad():
+        return model(torch.tensor([tokens])).logits[0]
 
 
 def greedy_reference(model: LlamaForCausalLM, prompt: list[int], max_tokens: int) -> list[int]:

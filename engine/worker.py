@@ -132,6 +132,7 @@ class EngineThread(threading.Thread):
         self.clock = RunClock()
         self.status = "loading"
         self.error: str | None = None
+        self.failure: Exception | None = None  # what ``error`` is the text of, for those who say it otherwise
         self.info: RunInfo | None = None
         self.progress = LoadProgress()
         self.notices: deque[str] = deque()
@@ -197,6 +198,7 @@ class EngineThread(threading.Thread):
         except Exception as failure:
             if not self._stopping.is_set():
                 log.exception("the engine failed")
+                self.failure = failure
                 self.error = str(failure) or type(failure).__name__
                 self.status = "failed"
         finally:

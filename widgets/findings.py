@@ -38,9 +38,11 @@ def find(series: StepSeries, timeline: Timeline, state: EngineState, at_most: in
     row = series.index_of(state.step)
     if row < 0:
         return []
+    rise = itl_rise(series, timeline, row, state)
     found = [
         preemptions(series, row, state),
-        itl_rise(series, timeline, row, state),
+        rise,
+        chunked_prompts(series, row) if rise is None else None,
         waiting_for_blocks(series, row, state) or waiting_for_seqs(series, row, state),
         head_of_line(row, series, state),
         budget_full(series, row),
@@ -91,6 +93,24 @@ def prefilled_in(timeline: Timeline, state: EngineState, steps: np.ndarray) -> t
             if span.kind == "prefill" and span.first_step in wanted:
                 taken[request_id] = taken.get(request_id, 0) + 1
     return tuple(sorted(taken, key=lambda r: -taken[r])[:3])
+
+
+def chunked_prompts(series: StepSeries, row: int) -> Finding | None:
+    """Long prompts have been computed in chunks, beside decodes."""
+    first = max(0, row - WINDOW + 1)
+    marks = [m for m in series.marks.between(int(series.step[first]), int(series.step[row])) if m.kind == "chunk"]
+    steps = np.unique(np.array([m.step for m in marks], np.int64))
+    rows = np.array([series.index_of(int(step)) for step in steps], np.int64)
+    beside = series.decode_tokens[rows] > 0 if len(rows) else np.zeros(0, bool)
+    if not beside.any():
+        return None
+    times: dict[str, int] = {}
+    for mark in marks:
+        times[mark.label] = times.get(mark.label, 0) + 1
+    names = sorted(times, key=lambda name: -times[name])[:3]
+    return Finding("chunked_prompts", "info", {
+        "steps": int(beside.sum()), "decodes": float(np.median(series.decode_tokens[rows[beside]]))}, tuple(names),
+        ranges(steps))
 
 
 def preemptions(series: StepSeries, row: int, state: EngineState) -> Finding | None:

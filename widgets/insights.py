@@ -53,6 +53,12 @@ def finding_text(finding: Finding) -> tuple[str, str]:
         return title, QCoreApplication.translate(
             "Insights", "No prefill and no preemption explains it: single steps took up to {slowest}.").format(
                 slowest=format_ms(n["slowest_ms"]))
+    if finding.code == "chunked_prompts":
+        return (QCoreApplication.translate("Insights", "Long prompts are computed in chunks"),
+                QCoreApplication.translate(
+                    "Insights", "{names}: in {steps} steps a chunk went beside about {decodes} decodes, which so kept "
+                                "getting tokens.").format(names=names, steps=count("steps"),
+                                                          decodes=count("decodes")))
     if finding.code == "pool_rebuilt":
         return (QCoreApplication.translate("Insights", "The pool was made anew"),
                 QCoreApplication.translate(

@@ -145,7 +145,12 @@ class LatencyPanel(Panel):
 
     def _place_tabs(self) -> None:
         right = self.width() - MARGIN + 6
+        title = text_width(self.title.upper(), font(11, bold=True)) + 3 * MARGIN
+        self.x_tabs.setVisible(self.width() >= title + self.tabs.width() + self.x_tabs.width() + MARGIN)
+        self.tabs.setVisible(self.width() >= title + self.tabs.width())
         for tabs in (self.x_tabs, self.tabs):
+            if tabs.isHidden():
+                continue
             tabs.move(round(right - tabs.width()), 6)
             right -= tabs.width() + 12
         self._header_room = right - MARGIN

@@ -70,6 +70,17 @@ def test_a_long_prompt_among_decodes_raises_itl() -> None:
                        for s in run.events(t).scheduled) or len(found.steps) == 2
 
 
+def test_chunks_beside_decodes() -> None:
+    run = make_run(60, rate=0.3, long_every=4, max_num_batched_tokens=256)
+    found = at(run, 59)["chunked_prompts"]
+    chunks = [(s, x.request_id) for s in range(60) for x in run.events(s).scheduled if not x.samples]
+    beside = {s for s, _ in chunks if run.series.decode_tokens[s] > 0}
+    assert found.numbers["steps"] == len(beside)
+    assert set(found.names) <= {name for _, name in chunks}
+    assert {found.steps[-1][0], found.steps[-1][1]} <= {s for s, _ in chunks}
+    assert "chunked_prompts" not in at(make_run(60, long_every=0), 59)
+
+
 def test_waiting_for_blocks_and_for_seqs() -> None:
     run = busy_run()
     found = at(run, 399)["waiting_for_blocks"]

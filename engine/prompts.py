@@ -158,6 +158,14 @@ def _common_end(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(_common_start(list(reversed(a)), list(reversed(b)))))
 
 
+@dataclass(frozen=True, slots=True)
+class Preface:
+    """What stands before a user's words: a system prompt, perhaps some worked examples, and the tokens of it all."""
+
+    messages: tuple[dict[str, str], ...]
+    ids: tuple[int, ...]
+
+
 class PromptBook:
     """The shipped prompts, read and tokenised when first asked for."""
 
@@ -167,7 +175,7 @@ class PromptBook:
         self._folder = folder
         self._lines: dict[tuple[str, ...], list[TokenText]] = {}
         self._passages: dict[tuple[str, ...], Passage] = {}
-        self._systems: dict[str, TokenText] = {}
+        self._prefaces: dict[str, Preface] = {}
 
     def encode(self, text: str) -> TokenText:
         return encode(self.tokenizer, text)
@@ -191,11 +199,34 @@ class PromptBook:
             self._passages[paths] = Passage("\n\n".join(self._read(path) for path in paths), self.tokenizer)
         return self._passages[paths]
 
-    def system(self, name: str) -> TokenText:
-        """A common system prompt."""
-        if name not in self._systems:
-            self._systems[name] = self.encode(self._read(f"system/{name}").strip())
-        return self._systems[name]
+    def common_preface(self, name: str) -> Preface:
+        """A common system prompt. Its file may go on with worked examples, as turns of a conversation: below lines
+        that say ``--- user`` and ``--- assistant``."""
+        if name not in self._prefaces:
+            instructions, *turns = re.split(r"^--- (user|assistant)$", self._read(f"system/{name}"), flags=re.M)
+            messages = [{"role": "system", "content": instructions.strip()}]
+            messages += [{"role": role, "content": text.strip()}
+                         for role, text in zip(turns[::2], turns[1::2], strict=True)]
+            self._prefaces[name] = Preface(tuple(messages), self._tokens_before_user(messages))
+        return self._prefaces[name]
+
+    def _tokens_before_user(self, messages: list[dict[str, str]]) -> tuple[int, ...]:
+        try:
+            a, b = (self.tokenizer.chat([*messages, {"role": "user", "content": word}]) for word in ("Kilo", "Yankee"))
+        except Exception:  # as in ChatFrame.of
+            frame = self.frame
+            text = "\n\n".join(message["content"] for message in messages)
+            return frame.before_system + self.encode(text).ids + frame.between
+        return _common_start(a, b)
+
+    def own_preface(self, opening: str, rest: TokenText) -> Preface:
+        """A system prompt made up of two pieces; only the first one has to be tokenised."""
+        frame = self.frame
+        text = self.encode(opening) + rest
+        return Preface(({"role": "system", "content": text.text},), frame.before_system + text.ids + frame.between)
+
+    def no_preface(self) -> Preface:
+        return Preface((), self.frame.before_user)
 
     def _read(self, path: str) -> str:
         file = self._folder / f"{path}.txt"

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from engine.prompts import ChatTokenizer, Passage, PromptBook, TokenText, cut
+from engine.prompts import ChatTokenizer, Passage, Preface, PromptBook, TokenText, cut
 from engine.request import SamplingParams
 from engine.scenario import Scenario, Traffic
 from engine.trace.events import StepEvents
@@ -30,6 +30,10 @@ WORKLOAD_KNOBS = tuple(name for name, k in KNOBS.items() if k.group in ("workloa
 
 MIN_OUTPUT_ROOM = 16
 """Tokens of the context that a prompt leaves for the answer, however long it is asked to be."""
+
+
+OPENING_TOKENS = 16
+"""About how long the first sentence of instructions of one's own is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +123,7 @@ class _User:
 class _Texts:
     """What one kind of traffic is made of, tokenised."""
 
-    system: TokenText | None
+    preface: Preface
     questions: list[TokenText]
     follow_ups: list[TokenText]
     background: Passage
@@ -134,7 +138,7 @@ class _Texts:
         backgrounds = [f"backgrounds/{name}" for name in traffic.backgrounds]
         documents = [f"documents/{name}" for name in traffic.documents]
         return cls(
-            system=book.system(traffic.system) if traffic.system else None,
+            preface=book.common_preface(traffic.system) if traffic.system else book.no_preface(),
             questions=book.lines("questions", traffic.questions),
             follow_ups=book.lines("follow-ups", traffic.follow_ups),
             background=book.passage(*backgrounds),
@@ -374,11 +378,10 @@ class Workload:
 
     def _compose(self, index: int, traffic: Traffic) -> tuple[list[int], str, int]:
         """Tokens, the user's text, and how many tokens are shared, of a request of one message."""
-        frame = self._book.frame
-        system, common = self._system_prompt(index, traffic)
-        start = frame.before_system + system.ids + frame.between if system is not None else frame.before_user
-        text = self._user_text(index, traffic, self._max_model_len - len(start) - len(frame.after_user))
-        return [*start, *text.ids, *frame.after_user], text.text, len(start) if common else 0
+        preface, common = self._preface(index, traffic)
+        after = self._book.frame.after_user
+        text = self._user_text(index, traffic, self._max_model_len - len(preface.ids) - len(after))
+        return [*preface.ids, *text.ids, *after], text.text, len(preface.ids) if common else 0
 
     def _take_turn(self, index: int, traffic: Traffic, user: _User) -> tuple[list[int], str, int]:
         """The next turn of a user's conversation: everything said so far, and a question."""
@@ -389,26 +392,26 @@ class Workload:
                 user.turns_left -= 1
                 user.messages.append({"role": "user", "content": message.text})
                 return ids, message.text, user.common_prefix_tokens
-        system, _ = self._system_prompt(index, traffic)
         ids, text, user.common_prefix_tokens = self._compose(index, traffic)
         user.traffic = traffic
         user.turns_left = traffic.turns - 1
-        user.messages = [] if system is None else [{"role": "system", "content": system.text}]
-        user.messages.append({"role": "user", "content": text})
+        user.messages = [*self._preface(index, traffic)[0].messages, {"role": "user", "content": text}]
         return ids, text, user.common_prefix_tokens
 
-    def _system_prompt(self, index: int, traffic: Traffic) -> tuple[TokenText | None, bool]:
+    def _preface(self, index: int, traffic: Traffic) -> tuple[Preface, bool]:
         """The system prompt and whether it is the common one. The share of ``common_prefix`` gets the common one;
         others get instructions of their own, as long but different from the first word on."""
-        common = self._texts[traffic.name].system
-        if common is None:
-            return None, False
+        common = self._texts[traffic.name].preface
+        if not common.messages:
+            return common, False
         if self._random.even(_Purpose.COMMON, index) < float(self.knobs["common_prefix"]):
             return common, True
         rng = self._random.stream(_Purpose.PREAMBLE, index)
-        own = self._book.encode(f"{rng.integers(10_000, 100_000)} is the workspace, and you are its assistant.\n\n")
-        start = int(rng.integers(len(self._preambles)))
-        return own + self._preambles.take(len(common) - len(own), start), False
+        opening = f"{rng.integers(10_000, 100_000)} is the workspace, and you are its assistant.\n\n"
+        frame = self._book.frame
+        room = len(common.ids) - len(frame.before_system) - len(frame.between) - OPENING_TOKENS
+        rest = self._preambles.take(room, int(rng.integers(len(self._preambles))))
+        return self._book.own_preface(opening, rest), False
 
     def _user_text(self, index: int, traffic: Traffic, room: int, follow_up: bool = False) -> TokenText:
         """What the user says, as long as the draw and the ``room`` in the context allow."""

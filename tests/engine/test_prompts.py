@@ -76,6 +76,18 @@ def test_the_frame_is_what_the_template_makes(tokenizer: Tokenizer) -> None:
     assert ids == tokenizer.chat([{"role": "user", "content": user}])
 
 
+def test_a_common_preface_is_what_the_template_makes_of_its_messages(tokenizer: Tokenizer) -> None:
+    book = PromptBook(tokenizer)
+    question = "May I park here?"
+    for name in prompt_file_names("system"):
+        preface = book.common_preface(name)
+        whole = tokenizer.chat([*preface.messages, {"role": "user", "content": question}])
+        assert [*preface.ids, *encode(tokenizer, question).ids, *book.frame.after_user] == whole
+    turns = book.common_preface("few-shot").messages
+    assert [m["role"] for m in turns] == ["system"] + ["user", "assistant"] * 10
+    assert all(m["content"].startswith("Category: ") for m in turns[2::2])
+
+
 def test_a_template_without_system_messages_gets_them_in_front_of_the_users() -> None:
     refusing = "{% if messages[0].role == 'system' %}{{ raise_exception('no system role') }}{% endif %}" + CHAT_TEMPLATE
     tokenizer = trained_tokenizer(refusing)
@@ -84,7 +96,11 @@ def test_a_template_without_system_messages_gets_them_in_front_of_the_users() ->
     frame = ChatFrame.of(tokenizer)
     ids = [*frame.before_system, *encode(tokenizer, "Be brief.").ids, *frame.between, *encode(tokenizer, "Why?").ids,
            *frame.after_user]
-    assert tokenizer.decode(ids) == tokenizer.decode(tokenizer.chat([{"role": "user", "content": "Be brief.\n\nWhy?"}]))
+    merged = tokenizer.decode(tokenizer.chat([{"role": "user", "content": "Be brief.\n\nWhy?"}]))
+    assert tokenizer.decode(ids) == merged
+    book = PromptBook(tokenizer)
+    preface = book.common_preface("assistant")
+    assert preface.messages[0]["content"] in tokenizer.decode(preface.ids)
 
 
 def test_a_model_without_a_template_just_continues_the_text() -> None:
@@ -97,4 +113,4 @@ def test_a_model_without_a_template_just_continues_the_text() -> None:
 
 def test_a_missing_file_is_named(tokenizer: Tokenizer) -> None:
     with pytest.raises(ScenarioError, match=r"nothing\.txt: cannot be read"):
-        PromptBook(tokenizer).system("nothing")
+        PromptBook(tokenizer).common_preface("nothing")

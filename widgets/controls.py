@@ -29,6 +29,10 @@ from widgets.theme import font, theme, themes
 HEADER = 20  # pixels of a control's line with label and value
 
 
+WINDOW_KEYS = frozenset((Qt.Key.Key_Space, Qt.Key.Key_Left, Qt.Key.Key_Right, Qt.Key.Key_Home, Qt.Key.Key_End))
+"""Keys that move the run, wherever the focus is."""
+
+
 class Throttle(QObject):
     """Passes a value on at once, then at most one per interval, and always the last one."""
 
@@ -88,14 +92,25 @@ class Control(QWidget):
 
     def focusInEvent(self, event: QFocusEvent) -> None:
         # A ring for those who came by keyboard, none for a click.
-        self._ring = event.reason() in (Qt.FocusReason.TabFocusReason, Qt.FocusReason.BacktabFocusReason,
-                                        Qt.FocusReason.ShortcutFocusReason)
+        if event.reason() not in (Qt.FocusReason.ActiveWindowFocusReason, Qt.FocusReason.PopupFocusReason):
+            self._ring = event.reason() in (Qt.FocusReason.TabFocusReason, Qt.FocusReason.BacktabFocusReason,
+                                            Qt.FocusReason.ShortcutFocusReason)
         super().focusInEvent(event)
         self.update()
 
     def focusOutEvent(self, event: QFocusEvent) -> None:
         super().focusOutEvent(event)
         self.update()
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        """A control that was clicked leaves the keys that move the run to the window; one that was reached with Tab
+        takes them. The subclasses answer in :meth:`key_pressed`."""
+        if (not self._ring and event.key() in WINDOW_KEYS) or not self.key_pressed(event):
+            event.ignore()
+
+    def key_pressed(self, event: QKeyEvent) -> bool:
+        """Answer a key; False if it means nothing here."""
+        return False
 
     def sizeHint(self) -> QSize:
         return QSize(200, self.line_height() + 4)
@@ -170,13 +185,14 @@ class ToggleSwitch(Control):
         if event.button() == Qt.MouseButton.LeftButton and self.rect().contains(event.position().toPoint()):
             self._turn(not self._on)
 
-    def keyPressEvent(self, event: QKeyEvent) -> None:
+    def key_pressed(self, event: QKeyEvent) -> bool:
         if event.key() in (Qt.Key.Key_Space, Qt.Key.Key_Return, Qt.Key.Key_Enter):
             self._turn(not self._on)
         elif event.key() in (Qt.Key.Key_Left, Qt.Key.Key_Right):
             self._turn(event.key() == Qt.Key.Key_Right)
         else:
-            super().keyPressEvent(event)
+            return False
+        return True
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
@@ -249,7 +265,7 @@ class Choice(Control):
         menu.exec(corner)
         menu.deleteLater()
 
-    def keyPressEvent(self, event: QKeyEvent) -> None:
+    def key_pressed(self, event: QKeyEvent) -> bool:
         values = [value for value, _ in self._options]
         if event.key() in (Qt.Key.Key_Space, Qt.Key.Key_Return, Qt.Key.Key_Enter) and values:
             self._open()
@@ -257,7 +273,8 @@ class Choice(Control):
             at = values.index(self._current) if self._current in values else 0
             self._turn(values[min(len(values) - 1, max(0, at + (1 if event.key() == Qt.Key.Key_Down else -1)))])
         else:
-            super().keyPressEvent(event)
+            return False
+        return True
 
     def sizeHint(self) -> QSize:
         return QSize(200, self.line_height() + (10 if self._boxed else 4))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QPointF, QRectF, Qt
-from PySide6.QtGui import QColor, QMouseEvent, QPainter, QResizeEvent, QTextCharFormat, QTextCursor
+from PySide6.QtGui import QColor, QKeyEvent, QMouseEvent, QPainter, QResizeEvent, QTextCharFormat, QTextCursor
 from PySide6.QtWidgets import QFrame, QTextEdit, QWidget
 
 from engine.trace.events import StepEvents
 from engine.trace.state import EngineState, RequestView
+from widgets.controls import WINDOW_KEYS
 from widgets.inspector_facts import Facts, block_facts, phase_times, request_facts, step_facts
 from widgets.painting import HEADER, MARGIN, Panel, draw_swatch, draw_text, format_int, format_ms, metrics, text_width
 from widgets.theme import font, mix, theme, themes
@@ -31,6 +32,13 @@ class RequestText(QTextEdit):
         self._prompt = self._output = ""
         self._request_id = ""
         themes.changed.connect(self._rebuild)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        """Selecting, copying and scrolling; the keys that move the run go on to the window."""
+        if event.key() in WINDOW_KEYS and not event.modifiers() & ~Qt.KeyboardModifier.KeypadModifier:
+            event.ignore()
+        else:
+            super().keyPressEvent(event)
 
     def show_request(self, request_id: str, prompt: str, output: str) -> None:
         if (request_id, prompt) != (self._request_id, self._prompt) or not output.startswith(self._output):

@@ -9,7 +9,7 @@ from PySide6.QtGui import QKeyEvent, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QFrame, QPlainTextEdit, QScrollArea, QSizePolicy, QVBoxLayout, QWidget
 
 from engine.trace.knobs import Knob, KnobValue
-from widgets.controls import Choice, Control, Throttle, ToggleSwitch
+from widgets.controls import WINDOW_KEYS, Choice, Control, Throttle, ToggleSwitch
 from widgets.knob_texts import REBUILDS_POOL, group_title, knob_text, knob_tooltip, range_label
 from widgets.painting import HEADER, MARGIN, Panel, metrics
 from widgets.sliders import KnobSlider, RangePair
@@ -45,6 +45,16 @@ class PromptBox(QPlainTextEdit):
                 self.submitted.emit(text)
             return
         super().keyPressEvent(event)
+
+
+class _Scroll(QScrollArea):
+    """Leaves Left and Right, which move the run, to the window."""
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.key() in WINDOW_KEYS:
+            event.ignore()
+        else:
+            super().keyPressEvent(event)
 
 
 class _Heading(QWidget):
@@ -110,7 +120,7 @@ class KnobPanel(Panel):
         for group in GROUPS:
             self._add_group(group, column)
         column.addStretch(1)
-        self._scroll = QScrollArea()
+        self._scroll = _Scroll()
         self._scroll.setWidget(scrolled)
         self._scroll.setWidgetResizable(True)
         self._scroll.setFrameShape(QFrame.Shape.NoFrame)

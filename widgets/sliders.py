@@ -96,7 +96,7 @@ class _NumberControl(Control):
             self.released.emit()
         event.accept()
 
-    def keyPressEvent(self, event: QKeyEvent) -> None:
+    def key_pressed(self, event: QKeyEvent) -> bool:
         key = event.key()
         steps = {Qt.Key.Key_Right: 1, Qt.Key.Key_Up: 1, Qt.Key.Key_Left: -1, Qt.Key.Key_Down: -1,
                  Qt.Key.Key_PageUp: 8, Qt.Key.Key_PageDown: -8}
@@ -106,13 +106,13 @@ class _NumberControl(Control):
             self._to_end(key == Qt.Key.Key_End)
         elif key in (Qt.Key.Key_Return, Qt.Key.Key_Enter) or (event.text().isdigit() and not event.modifiers()):
             self.edit(event.text() if event.text().isdigit() else None)
-            return
+            return True
         elif key in (Qt.Key.Key_Backspace, Qt.Key.Key_Delete):
             self.reset()
         else:
-            super().keyPressEvent(event)
-            return
+            return False
         self.released.emit()
+        return True
 
     # ---- exact entry ----------------------------------------------------------------------------------------------
 

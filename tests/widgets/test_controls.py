@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from PySide6.QtCore import QPoint, QPointF, Qt
-from PySide6.QtGui import QWheelEvent
-from PySide6.QtWidgets import QLineEdit
+from PySide6.QtGui import QKeyEvent, QWheelEvent
+from PySide6.QtWidgets import QLineEdit, QWidget
 from pytestqt.qtbot import QtBot
 
 from engine.trace.knobs import KNOBS, KnobError
@@ -129,10 +129,36 @@ def test_the_wheel_turns_only_with_the_focus(qtbot: QtBot, slider: KnobSlider) -
 
 
 def test_keys(qtbot: QtBot, slider: KnobSlider) -> None:
+    slider.clearFocus()
+    slider.setFocus(Qt.FocusReason.TabFocusReason)
+    qtbot.waitUntil(slider.hasFocus)
     for key, value in ((Qt.Key.Key_Right, 576), (Qt.Key.Key_Left, 512), (Qt.Key.Key_End, 8192), (Qt.Key.Key_Home, 16),
                        (Qt.Key.Key_Delete, 512)):
         qtbot.keyClick(slider, key)
         assert slider.value == value
+
+
+def test_after_a_click_the_keys_that_move_the_run_go_on_to_the_window(qtbot: QtBot) -> None:
+    class Window(QWidget):
+        def keyPressEvent(self, event: QKeyEvent) -> None:
+            heard.append(event.key())
+
+    heard: list[int] = []
+    window = Window()
+    qtbot.addWidget(window)
+    slider = KnobSlider(KNOBS["max_num_batched_tokens"], "tokens", window)
+    switch = ToggleSwitch("chunked prefill", True, window)
+    slider.setGeometry(0, 0, 220, 40)
+    switch.setGeometry(0, 50, 220, 24)
+    window.show()
+    qtbot.mouseClick(slider, Qt.MouseButton.LeftButton, pos=track(slider, 512))
+    for key in (Qt.Key.Key_Space, Qt.Key.Key_Left, Qt.Key.Key_Right, Qt.Key.Key_Home, Qt.Key.Key_End):
+        qtbot.keyClick(slider, key)
+        qtbot.keyClick(switch, key)
+    assert len(heard) == 10
+    assert (slider.value, switch.value) == (512, True)
+    qtbot.keyClick(slider, Qt.Key.Key_Up)  # means nothing to the window
+    assert slider.value == 576
 
 
 def test_a_number_can_be_typed_and_a_bad_one_is_not_taken(qtbot: QtBot, slider: KnobSlider) -> None:
@@ -197,7 +223,7 @@ def test_switch_and_choice(qtbot: QtBot) -> None:
     with qtbot.waitSignal(switch.value_changed) as signal:
         qtbot.mouseClick(switch, Qt.MouseButton.LeftButton)
     assert signal.args == [True]
-    qtbot.keyClick(switch, Qt.Key.Key_Space)
+    qtbot.keyClick(switch, Qt.Key.Key_Return)
     assert switch.value is False
     choice = Choice("policy", [("fcfs", "fcfs"), ("priority", "priority")], "fcfs", "fcfs")
     qtbot.addWidget(choice)

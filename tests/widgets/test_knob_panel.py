@@ -6,6 +6,7 @@ import time
 
 import pytest
 from PySide6.QtCore import Qt
+from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QScrollArea
 from pytestqt.qtbot import QtBot
 
@@ -146,6 +147,16 @@ def test_scenarios(panel: KnobPanel, qtbot: QtBot) -> None:
     with qtbot.waitSignal(panel.scenario_chosen) as signal:
         panel.scenario.build_menu().actions()[1].trigger()
     assert signal.args == ["one-chat"]
+
+
+def test_keys_that_move_the_run_pass_through_the_panel(panel: KnobPanel, qtbot: QtBot) -> None:
+    panel.resize(248, 300)
+    scroll = panel.findChild(QScrollArea)
+    assert scroll is not None
+    for key in (Qt.Key.Key_Left, Qt.Key.Key_Right, Qt.Key.Key_Space, Qt.Key.Key_Home):
+        event = QKeyEvent(QKeyEvent.Type.KeyPress, key, Qt.KeyboardModifier.NoModifier)
+        scroll.keyPressEvent(event)
+        assert not event.isAccepted()
 
 
 def test_it_scrolls_when_low(panel: KnobPanel, qtbot: QtBot) -> None:

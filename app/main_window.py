@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,8 @@ from PySide6.QtWidgets import QMainWindow, QMenuBar, QVBoxLayout, QWidget
 from app.asking import Asking, recordings_folder
 from app.banner import Banner
 from app.commands import Commands
+from app.engine_texts import say
+from app.engine_watch import EngineWatch
 from app.frame_clock import FrameClock
 from app.layouts import Docks
 from app.panels import build_panels
@@ -34,6 +35,7 @@ from engine.worker import RunSpec
 from widgets.buttons import MenuButton
 from widgets.knob_panel import KnobPanel
 from widgets.painting import Motion
+from widgets.request_list import RequestList
 from widgets.status_strip import StatusStrip
 from widgets.theme import themes
 from widgets.transport import TransportBar
@@ -68,10 +70,10 @@ class MainWindow(QMainWindow):
         self.presenter = Presenter(self.panels, self.transport)
         self.strip_feed = StripFeed(self.strip)
         self.card = StartCard(self)
+        self.engine_watch = EngineWatch(self)
         self.preparation = Preparation(self.card, self.shipped_recordings)
         self.clock = FrameClock(self._frame, self)
         self._next_slow = 0.0
-        self._told: set[str] = set()  # troubles of this session that the banner has told of
         self._ending: list[threading.Thread] = []
         self.ended_cleanly = True
         self._connect()
@@ -120,7 +122,10 @@ class MainWindow(QMainWindow):
         self.knobs.knob_changed.connect(self._turn_knob)
         self.knobs.prompt_submitted.connect(self._submit)
         self.knobs.scenario_chosen.connect(self.start_scenario)
-        self.card.retry.connect(self._restart)
+        requests = self.panels["requests"]
+        assert isinstance(requests, RequestList)
+        requests.abort_requested.connect(self._abort)
+        self.card.retry.connect(self.restart)
         self.card.open_recording.connect(self.open_recording)
         self.card.open_any.connect(self.asking.choose_recording)
         themes.changed.connect(self._sync_commands)
@@ -159,8 +164,7 @@ class MainWindow(QMainWindow):
         try:
             recording = open_recording(path)
         except RecordingError as refusal:
-            text = str(refusal) if path.name in str(refusal) else f"{path.name}: {refusal}"
-            self.banner.tell(text, "bad", [(self.tr("Open another…"), self.asking.choose_recording)])
+            self.banner.tell(say(refusal), "bad", [(self.tr("Open another…"), self.asking.choose_recording)])
             return False
         self.show_recording(recording, path, play=play)
         return True
@@ -172,7 +176,7 @@ class MainWindow(QMainWindow):
         if play:
             session.toggle_play()
         if recording.warnings:
-            self.banner.tell(" ".join(recording.warnings), "warning")
+            self.banner.tell(" ".join(map(say, recording.warnings)), "warning")
 
     def show_session(self, session: Session | None) -> None:
         """Show ``session`` and let go of the one before."""
@@ -181,12 +185,15 @@ class MainWindow(QMainWindow):
             ending = threading.Thread(target=old.close, name="session-end", daemon=True)
             ending.start()
             self._ending = [t for t in self._ending if t.is_alive()] + [ending]
-        self._told = set()
+        self.engine_watch.forget()
         self.banner.dismiss()
         self.strip_feed.set_session(session)
         self.selection.select()
         self.selection.hover()
         self.knobs.set_enabled_live(isinstance(session, LiveSession))
+        requests = self.panels["requests"]
+        assert isinstance(requests, RequestList)
+        requests.set_can_abort(isinstance(session, LiveSession))
         self.presenter.set_session(session)
         self.preparation.watch(session if isinstance(session, LiveSession) else None)
         self._show_scenario()
@@ -226,36 +233,13 @@ class MainWindow(QMainWindow):
         """What needs no more than four looks a second: figures, and whether anything went wrong."""
         session = self.session
         if isinstance(session, LiveSession):
-            self._watch_engine(session)
+            self.engine_watch.look(session)
             self.preparation.update()
         self._sync_commands()
         return self.strip_feed.update(self.clock.recent_ms())
 
-    def _watch_engine(self, session: LiveSession) -> None:
-        engine = session.engine
-        while engine.notices:
-            self.banner.tell(engine.notices.popleft(), "warning")
-        for refused in session.take_refused():
-            self.banner.tell(self.tr("A prompt was refused: {reason}").format(reason=refused.message), "warning")
-        if engine.info is None:
-            reason = self.tr("The model is being loaded.")
-            self.knobs.set_prompt_disabled(reason if engine.status == "loading" else self.tr("There is no model."))
-        else:
-            self.knobs.set_prompt_disabled("" if engine.is_alive() else self.tr("The engine has stopped."))
-        if engine.status == "failed" and engine.info is not None:
-            text = self.tr("The engine stopped: {reason}. The run up to here can be looked at.")
-            self._tell_once("engine", text.format(reason=engine.error), [(self.tr("Start again"), self._restart)])
-        feed = session.recorder
-        if feed is not None and feed.error is not None:
-            self._tell_once(f"record {feed.path}", self.tr("Recording stopped: {reason}. The run goes on.").format(
-                reason=feed.error), [(self.tr("Record elsewhere…"), self.asking.choose_record_file)])
-
-    def _tell_once(self, key: str, text: str, actions: list[tuple[str, Callable[[], object]]]) -> None:
-        if key not in self._told:
-            self._told.add(key)
-            self.banner.tell(text, "bad", actions)
-
-    def _restart(self) -> None:
+    def restart(self) -> None:
+        """Start the live run that is shown again from its beginning."""
         if isinstance(self.session, LiveSession):
             self.start_live(self.session.spec)
 
@@ -271,6 +255,10 @@ class MainWindow(QMainWindow):
     def _submit(self, text: str) -> None:
         if isinstance(self.session, LiveSession):
             self.session.submit(text)
+
+    def _abort(self, request_id: str) -> None:
+        if isinstance(self.session, LiveSession):
+            self.session.engine.abort(request_id)
 
     def toggle_recording(self) -> None:
         """Record the live run to a new file in the user's folder for recordings, or stop recording."""

@@ -6,10 +6,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from PySide6.QtCore import QCoreApplication, QObject
+from PySide6.QtCore import QObject
 
+from app.engine_texts import say
 from app.session import LiveSession
 from app.start_card import StartCard
+from engine.model.library import default_model_ready
 
 SHOWN_AFTER_S = 0.6
 """A model that is there in this time needs no card."""
@@ -25,6 +27,7 @@ class Preparation(QObject):
         self._session: LiveSession | None = None
         self._since = 0.0
         self._over = True
+        self._first_time = False
         card.cancelled.connect(self._cancel)
 
     def watch(self, session: LiveSession | None) -> None:
@@ -32,6 +35,7 @@ class Preparation(QObject):
         self._session = session
         self._since = time.monotonic()
         self._over = session is None
+        self._first_time = session is not None and session.spec.model is None and not default_model_ready()
         self._card.hide()
 
     def update(self) -> None:
@@ -44,17 +48,13 @@ class Preparation(QObject):
             self._card.hide()
         elif engine.status in ("failed", "stopped"):
             self._over = True
-            message = engine.error or self.tr(
+            message = say(engine.failure or engine.error or "") or self.tr(
                 "Preparing the model was cancelled. It goes on from there when you try again.")
-            self._card.show_failure(model_text(message), self._recordings())
+            self._card.show_failure(message, self._recordings())
         elif time.monotonic() - self._since > SHOWN_AFTER_S:
-            self._card.show_progress(model_text(engine.progress.stage), engine.progress.fraction)
+            self._card.show_progress(say(engine.progress.stage), engine.progress.fraction, first_time=self._first_time)
 
     def _cancel(self) -> None:
         if self._session is not None:
             self._session.engine.stop(timeout=0)
 
-
-def model_text(text: str) -> str:
-    """A text of the model library's in the language of the window, where it is known."""
-    return QCoreApplication.translate("Model", text) if text else ""

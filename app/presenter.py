@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from app.engine_texts import say
 from app.panels import INTERVALS_S
 from app.session import LiveSession, Session
 from engine.trace.knobs import KnobValue
@@ -108,11 +109,13 @@ def transport_status(session: Session | None) -> TransportStatus:
     feed, engine = session.recorder, session.engine
     on = feed is not None and feed.active
     changes: dict[str, object] = {
-        "stage": engine.progress.stage, "fraction": engine.progress.fraction, "message": engine.error or "",
+        "stage": say(engine.progress.stage), "fraction": engine.progress.fraction,
+        "message": say(engine.failure or engine.error or ""),
         "recording": "on" if on else "failed" if feed is not None and feed.error else "off"}
     if feed is not None:
         changes |= {"record_seconds": float(int(feed.seconds)), "record_bytes": feed.bytes_written,
-                    "record_dropped": feed.dropped, "record_path": str(feed.path), "record_error": feed.error or ""}
+                    "record_dropped": feed.dropped, "record_path": str(feed.path),
+                    "record_error": say(feed.error or "")}
     return replace(status, **changes)  # type: ignore[arg-type]
 
 

@@ -57,6 +57,7 @@ class StartCard(QWidget):
         themes.changed.connect(self.update)
         self._recordings: list[tuple[Path, str]] = []
         self._failed = False
+        self._first_time = False
         self.retranslate()
         self.hide()
 
@@ -69,12 +70,14 @@ class StartCard(QWidget):
         else:
             self._title.setText(self.tr("Getting the model ready"))
             self._text.setText(self.tr(
-                "The first start downloads and converts a small language model, once. Later starts take a moment."))
+                "The first start downloads and converts a small language model, once. Later starts take a moment.")
+                if self._first_time else self.tr("A moment: the weights are read into memory."))
 
-    def show_progress(self, stage: str, fraction: float | None) -> None:
-        """The model is on its way: ``stage`` in words, ``fraction`` 0 to 1 or None."""
+    def show_progress(self, stage: str, fraction: float | None, *, first_time: bool = False) -> None:
+        """The model is on its way: ``stage`` in words, ``fraction`` 0 to 1 or None. ``first_time``: it is fetched."""
         if self._failed or self.isHidden():
             self._failed = False
+            self._first_time = first_time
             self._clear_choices()
             self.retranslate()
             self._arrange(loading=True)

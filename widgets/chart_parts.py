@@ -10,7 +10,7 @@ from PySide6.QtCore import QRectF
 from PySide6.QtGui import QColor, QPainter, QPaintEvent
 from PySide6.QtWidgets import QWidget
 
-from widgets.painting import draw_text, format_number, text_width
+from widgets.painting import draw_text, format_number, nice_ticks, text_width
 from widgets.theme import font, theme
 
 
@@ -30,27 +30,26 @@ def downsample(x: np.ndarray, y: np.ndarray, buckets: int) -> tuple[np.ndarray, 
 
 
 class Axis(pg.AxisItem):
-    """Tick labels in our font, the unit on the topmost one only, round steps also on the logarithmic axis."""
+    """Round ticks, also on a logarithmic axis of milliseconds, and none above ``limit``: that room is for labels."""
 
-    unit = ""
     log = False
+    limit = float("inf")
 
     def tickValues(self, low: float, high: float, size: float) -> list[tuple[float, list[float]]]:
         if not self.log:
-            return super().tickValues(low, high, size)[:1]
+            if self.orientation == "bottom":
+                return super().tickValues(low, high, size)[:1]
+            ticks = nice_ticks(min(high, self.limit), max(2, int(size // 36)))
+            return [(ticks[1] if len(ticks) > 1 else 1.0, ticks)]
         steps = (1, 3) if high - low > 0.8 else (1, 2, 3, 5)
         ticks = [e + float(np.log10(m)) for e in range(int(np.floor(low)), int(np.ceil(high)) + 1) for m in steps]
-        return [(1.0, [v for v in ticks if low <= v <= high])]
+        return [(1.0, [v for v in ticks if low <= v <= min(high, self.limit)])]
 
     def tickStrings(self, values: Sequence[float], scale: float, spacing: float) -> list[str]:
         if self.log:  # of milliseconds; every label has its unit
             shown = [round(10.0 ** v, 3) for v in values]
             return [f"{v:g} ms" if v < 1000 else f"{v / 1000:g} s" for v in shown]
-        texts = [format_number(v, 0 if spacing >= 1 else 2) for v in values]
-        if texts and self.unit:
-            top = max(range(len(values)), key=values.__getitem__)
-            texts[top] += "%" if self.unit == "%" else f" {self.unit}"
-        return texts
+        return [format_number(v, 0 if spacing >= 1 else 2) for v in values]
 
 
 class EndLabels(QWidget):

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyqtgraph as pg
-from PySide6.QtCore import QEvent, QPointF, QTimer
+from PySide6.QtCore import QEvent, QPointF, Qt, QTimer
 from PySide6.QtGui import QColor, QResizeEvent, QShowEvent
-from PySide6.QtWidgets import QHBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QWidget
 
 from engine.trace.metrics import MARK_KINDS, StepSeries
 from widgets.buttons import Tabs
 from widgets.chart_parts import Axis, EndLabels, downsample
-from widgets.painting import HEADER, MARGIN, Panel, format_int, format_ms, format_number, text_width
+from widgets.painting import HEADER, MARGIN, Panel, elide, format_int, format_ms, format_number, text_width
 from widgets.theme import font, mix, theme, themes, with_alpha
 from widgets.view import Selection, View
 
@@ -24,6 +24,9 @@ WINDOW_STEPS = 600
 
 MAX_KNOB_LINES = 16
 AXIS_WIDTH = 50
+HEADROOM = 1.22
+"""The y axis reaches this much higher than the data: room for the unit and for the labels of knob changes."""
+
 LOG_FROM, LOG_UNTIL = 10.0, 6.0
 """TTFT can dwarf ITL: from this ratio on the axis turns logarithmic, below the second one it turns back."""
 
@@ -77,6 +80,12 @@ class LatencyPanel(Panel):
         for label in self._knob_labels:
             label.setZValue(12)
         self._labels = EndLabels()
+        self._unit = QLabel(self.plot)  # above the ticks
+        self._unit.setProperty("role", "secondary")
+        self._unit.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
+        self._unit.setStyleSheet("font-size: 11px")
+        self._unit.setGeometry(0, 0, AXIS_WIDTH - 2, 14)
+        self._unit.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
 
         row = QHBoxLayout(self)
         row.setContentsMargins(MARGIN, HEADER, MARGIN, MARGIN - 4)
@@ -253,8 +262,10 @@ class LatencyPanel(Panel):
             if split < len(x):
                 future.setData(*downsample(x[split - 1:], y[split - 1:], buckets))
                 future.setPen(pg.mkPen(mix(colour, theme().panel, 0.65), width=1))
-        self._axis.unit = {"latency": "ms", "throughput": "", "kv": "%", "queue": ""}[self.tabs.current]
+        self._unit.setText({"latency": self.tr("log") if self._log else "ms", "throughput": self.tr("tok/s"),
+                            "kv": "%", "queue": self.tr("requests")}[self.tabs.current])
         self._axis.log = self._log
+        self._axis.limit = bottom + (top - bottom) / HEADROOM
         self._box.setRange(xRange=(low, high), yRange=(bottom, top), padding=0)
         self._axis.picture = self._x_axis.picture = None
 
@@ -281,10 +292,8 @@ class LatencyPanel(Panel):
         if self._log:
             least = min(float(v[v > 0].min()) for v in finite if (v > 0).any())
             bottom, top = np.floor(np.log10(least) * 4) / 4, np.log10(most)
-            return float(top + 0.22 * (top - bottom)), float(bottom)
-        if self.tabs.current == "kv":
-            return 118.0, 0.0
-        return max(most, 1e-3) * 1.22, 0.0  # room above for the knobs' labels
+            return float(bottom + HEADROOM * (top - bottom)), float(bottom)
+        return (100.0 if self.tabs.current == "kv" else max(most, 1e-3)) * HEADROOM, 0.0
 
     def _draw_knobs(self, series: StepSeries, low: float, high: float, top: float) -> None:
         marks = series.marks
@@ -300,13 +309,16 @@ class LatencyPanel(Panel):
                 label.setVisible(False)
                 continue
             x, row = shown[index]
-            text = marks[row].label
-            width = text_width(text, font(11)) + 8
             at = (x - low) * pixels
             room = (high - low) * pixels
-            to_left = at + width > room  # near the right edge the label stands left of its line
+            text, width = marks[row].label, text_width(marks[row].label, font(11)) + 8
+            to_left = at + width > room and at > room / 2  # near the right edge the label stands left of its line
+            if width > (at if to_left else room - at):
+                width = at if to_left else room - at
+                name, _, change = text.partition(" ")  # the values matter more than the end of the name
+                text = f"{elide(name, font(11), width - 12 - text_width(change, font(11)))} {change}".strip()
             start = at - width if to_left else at
-            fits = start >= 0 and start + width <= free_from
+            fits = width > 60 and start + width <= free_from
             if fits:
                 free_from = start
             line.setPos(x)

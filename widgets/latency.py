@@ -195,6 +195,12 @@ class LatencyPanel(Panel):
             return series.end_ns[rows] / 1e9
         return series.step[rows].astype(float)
 
+    def _row_from(self, series: StepSeries, x: float) -> int:
+        """The first row at or after ``x``, found in the series' own integers: a long run is not converted for it."""
+        if self.x_tabs.current == "time":
+            return int(np.searchsorted(series.end_ns, np.int64(x * 1e9)))
+        return int(np.searchsorted(series.step, np.int32(np.clip(np.ceil(x), -1, 2**31 - 1))))
+
     def _visible_range(self, x_first: float, x_last: float, x_now: float, series: StepSeries) -> tuple[float, float]:
         """The part of the x axis in sight, in its own unit."""
         if not self._auto:
@@ -238,14 +244,14 @@ class LatencyPanel(Panel):
 
     def _draw(self, view: View, series: StepSeries, step: int) -> None:
         now_row = max(0, series.index_of(step))
-        everything = self._x_of(series, slice(0, series.n))
-        x_now = float(everything[now_row])
-        low, high = self._visible_range(float(everything[0]), float(everything[-1]), x_now, series)
+        x_first, x_now, x_last = (float(self._x_of(series, slice(row, row + 1))[0])
+                                  for row in (0, now_row, series.n - 1))
+        low, high = self._visible_range(x_first, x_last, x_now, series)
         self._range = (low, high)
-        first = max(0, int(np.searchsorted(everything, low)) - 1)
-        end = min(series.n, int(np.searchsorted(everything, high, "right")) + 1)
+        first = max(0, self._row_from(series, low) - 1)
+        end = min(series.n, self._row_from(series, high) + 2)
         rows = slice(first, max(end, first + 1))
-        x = everything[rows]
+        x = self._x_of(series, rows)
         curves = self._curves_of(series, rows)
 
         top, bottom = self._scale_y(curves)

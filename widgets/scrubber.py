@@ -58,6 +58,7 @@ class Scrubber(QWidget):
         self._picture: QImage | None = None
         self._picture_of: tuple[object, ...] = ()
         self._picture_at = 0.0
+        self._picture_cost = 0.0  # seconds that the last binning took: a huge run is binned less often
         self.rebins = 0  # how often the marks were binned, for tests and profiling
         self._seek_soon = QTimer(self)
         self._seek_soon.setSingleShot(True)
@@ -189,26 +190,30 @@ class Scrubber(QWidget):
         look = (id(self._series), width, ratio, theme().name)
         if self._picture is not None and self._picture_of == (*look, *run):
             return
-        wait = self._picture_at + REBIN_INTERVAL_S - time.perf_counter()
+        wait = self._picture_at + max(REBIN_INTERVAL_S, 30 * self._picture_cost) - time.perf_counter()
         if wait > 0 and self._picture is not None and self._picture_of[:4] == look:
             if not self._rebin_soon.isActive():
                 self._rebin_soon.start(int(wait * 1000) + 1)
             return
+        began = time.perf_counter()
         self._picture = self._bin_marks(self._series, width, ratio)
         self._picture_of = (*look, *run)
         self._picture_at = time.perf_counter()
+        self._picture_cost = self._picture_at - began
         self.rebins += 1
 
     def _bin_marks(self, series: StepSeries, width: int, ratio: float) -> QImage:
         """The marks as a picture ``width`` device pixels wide, transparent where there are none."""
         scale = max(1, round(ratio))
         pixels = np.zeros((MARK_HEIGHT * scale, width), np.uint32)
-        steps, kinds = series.marks.steps, series.marks.kinds
-        span = max(1, self._last - self._first)
-        columns = (steps.astype(np.int64) - self._first) * (width - 1) // span
-        inside = (steps >= self._first) & (steps <= self._last)
+        start, end = np.searchsorted(series.marks.steps, (self._first, self._last + 1))
+        steps, kinds = series.marks.steps[start:end], series.marks.kinds[start:end]
+        per_step = np.float32((width - 1) / max(1, self._last - self._first))
+        bins = ((steps - np.int32(self._first)) * per_step).astype(np.int32)
+        bins += kinds * np.int32(width)  # one count for all kinds: each has a row of bins
+        table = np.bincount(bins, minlength=len(MARK_KINDS) * width).reshape(len(MARK_KINDS), width)
         for kind, (bands, thickness) in SHAPES.items():
-            counts = np.bincount(columns[inside & (kinds == MARK_KINDS.index(kind))], minlength=width)[:width]
+            counts = table[MARK_KINDS.index(kind)]
             hit = np.flatnonzero(counts)
             if not len(hit):
                 continue

@@ -237,7 +237,8 @@ class EngineThread(threading.Thread):
         self.clock = RunClock()
         self._engine = Engine(runner, self._tokenizer, scheduler_config, knobs, self.clock)
         if scenario is not None:
-            self._workload = Workload(scenario, self._tokenizer, self.spec.seed, knobs)
+            self._workload = Workload(scenario, self._tokenizer, self.spec.seed, knobs,
+                                      max_model_len=self._engine.scheduler.config.max_model_len)
         self.info = self._describe(folder, runner, knobs)
         self.status = "running"
         self.loaded.set()

@@ -12,12 +12,15 @@ Every operation costs the blocks that it touches and nothing else, whatever the 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from struct import Struct
 
 import msgspec
 
 from engine.trace.events import Allocated, Cached, CacheReset, Evicted, Freed, Hit, PoolEvent
 
 NOT_QUEUED = -1
+
+_first_number = Struct("<Q").unpack_from
 
 
 class KVBlock(msgspec.Struct, gc=False, eq=False):
@@ -56,6 +59,18 @@ class FreeBlockQueue:
             block = self._blocks[block_id]
             yield block
             block_id = block.next_free
+
+    def take_first(self) -> KVBlock:
+        """Take the block at the head. The caller has checked that there is one."""
+        blocks, end = self._blocks, self._end
+        block = blocks[end.next_free]
+        if block is end:
+            raise RuntimeError("a block asked for, none is free")
+        end.next_free = after = block.next_free
+        blocks[after].prev_free = 0
+        block.prev_free = block.next_free = NOT_QUEUED
+        self.num_blocks -= 1
+        return block
 
     def take(self, count: int) -> list[KVBlock]:
         """Take ``count`` blocks from the head. The caller has checked that there are so many."""
@@ -171,20 +186,25 @@ class BlockPool:
         self._events.append(Allocated(request_id, block_ids))
         return list(block_ids)
 
+    def allocate_one(self, request_id: str) -> int:
+        """:meth:`allocate` for a single block, as decoding needs them: one call for each block of each request."""
+        block = self.free_queue.take_first()
+        block_id, block_hash = block.block_id, block.block_hash
+        if block_hash is not None:
+            self._forget(block, block_hash)
+            self._events.append(Evicted([block_id], [event_hash(block_hash)]))
+        block.ref_count = 1
+        self._events.append(Allocated(request_id, [block_id]))
+        return block_id
+
     def cache(self, request_id: str, block_ids: list[int], hashes: Sequence[bytes]) -> None:
         """Full blocks get their hashes and can be found from now on. ``block_ids`` becomes part of the event."""
-        blocks, cached = self.blocks, self._cached
-        for block_id, block_hash in zip(block_ids, hashes, strict=True):
-            block = blocks[block_id]
-            block.block_hash = block_hash
-            there = cached.setdefault(block_hash, block)
-            if there is block:
-                continue
-            if isinstance(there, KVBlock):
-                cached[block_hash] = {there.block_id: there, block_id: block}
-            else:
-                there[block_id] = block
-        self._events.append(Cached(request_id, block_ids, [event_hash(h) for h in hashes]))
+        short = [self._enter(block_id, block_hash) for block_id, block_hash in zip(block_ids, hashes, strict=True)]
+        self._events.append(Cached(request_id, block_ids, short))
+
+    def cache_one(self, request_id: str, block_id: int, block_hash: bytes) -> None:
+        """:meth:`cache` for a single block."""
+        self._events.append(Cached(request_id, [block_id], [self._enter(block_id, block_hash)]))
 
     def free(self, request_id: str, block_ids: Sequence[int]) -> None:
         """Release a block table from its tail to its head, so that of its cached blocks the last are evicted first.
@@ -221,6 +241,18 @@ class BlockPool:
         """What has happened since the last call."""
         events, self._events = self._events, []
         return events
+
+    def _enter(self, block_id: int, block_hash: bytes) -> int:
+        """Give a block its hash and return it as events carry it."""
+        block = self.blocks[block_id]
+        block.block_hash = block_hash
+        there = self._cached.setdefault(block_hash, block)
+        if there is not block:
+            if isinstance(there, KVBlock):
+                self._cached[block_hash] = {there.block_id: there, block_id: block}
+            else:
+                there[block_id] = block
+        return _first_number(block_hash)[0] or 1  # event_hash, without another call
 
     def _forget(self, block: KVBlock, block_hash: bytes) -> None:
         block.block_hash = None
@@ -259,4 +291,4 @@ class BlockPool:
 
 def event_hash(block_hash: bytes) -> int:
     """A block hash as events carry it: its first 8 bytes as an unsigned number, never 0 (which means: no hash)."""
-    return int.from_bytes(block_hash[:8], "little") or 1
+    return int(_first_number(block_hash)[0]) or 1

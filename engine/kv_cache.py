@@ -19,6 +19,7 @@ from engine.block_pool import BlockPool, KVBlock
 from engine.request import Request
 
 HASH_BYTES = 16
+_EMPTY_HASH = blake2b(digest_size=HASH_BYTES)  # copied for every hash, which is quicker than beginning anew
 
 
 def salt_root(salt: str | None) -> bytes:
@@ -27,12 +28,17 @@ def salt_root(salt: str | None) -> bytes:
 
 
 def hash_blocks(parent: bytes, token_ids: Sequence[int], block_size: int) -> list[bytes]:
-    """Hashes of the whole blocks in ``token_ids``, chained after ``parent``; a rest that fills no block is ignored."""
-    data = array("q", token_ids).tobytes()
-    width = 8 * block_size
+    """Hashes of the whole blocks in ``token_ids``, chained after ``parent``; a rest that fills no block is ignored.
+
+    Token ids lie between 0 and 2**32 - 1; OverflowError otherwise.
+    """
+    data = array("I", token_ids).tobytes()
+    width = 4 * block_size
     hashes = []
     for start in range(0, len(data) - width + 1, width):
-        parent = blake2b(parent + data[start:start + width], digest_size=HASH_BYTES).digest()
+        block = _EMPTY_HASH.copy()
+        block.update(parent + data[start:start + width])
+        parent = block.digest()
         hashes.append(parent)
     return hashes
 
@@ -98,8 +104,13 @@ class KVCacheManager:
         start = request.num_cached_blocks
         if full <= start or not self.enable_caching:
             return
-        hashes = self._hashes(request, full)
-        self.pool.cache(request.request_id, request.block_ids[start:full], hashes[start:full])
+        hashes = request.block_hashes
+        if len(hashes) < full:
+            self._hashes(request, full)
+        if full - start == 1:
+            self.pool.cache_one(request.request_id, request.block_ids[start], hashes[start])
+        else:
+            self.pool.cache(request.request_id, request.block_ids[start:full], hashes[start:full])
         request.num_cached_blocks = full
 
     def free(self, request: Request) -> int:
@@ -115,8 +126,12 @@ class KVCacheManager:
         """The request's block hashes, at least the first ``count``; only those not known yet are computed."""
         hashes = request.block_hashes
         known = len(hashes)
-        if known < count:
-            size = self.block_size
+        size = self.block_size
+        if known and known == count - 1:  # as decoding does, one block after the other
+            block = _EMPTY_HASH.copy()
+            block.update(hashes[-1] + array("I", request.token_ids[known * size:count * size]).tobytes())
+            hashes.append(block.digest())
+        elif known < count:
             parent = hashes[-1] if known else salt_root(request.salt)
             hashes += hash_blocks(parent, request.token_ids[known * size:count * size], size)
         return hashes

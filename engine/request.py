@@ -61,6 +61,7 @@ class Request:
     num_cached_blocks: int = 0  # leading blocks of the table that carry a hash in the pool
     num_preemptions: int = 0
     arrival_order: int = 0  # set by the scheduler; breaks ties of priority
+    length_limit: int = 0  # set by the scheduler: with so many tokens it ends
     finish_reason: str | None = None
 
     def __post_init__(self) -> None:

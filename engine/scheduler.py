@@ -57,8 +57,10 @@ class Scheduler:
         config = self.config
         self._cache = KVCacheManager(config.num_blocks, config.block_size,
                                      enable_caching=config.enable_prefix_caching)
-        # A request ends here at the latest: its last token never needs a slot.
+        # No request becomes longer than this. Its last token never needs a slot.
         self._length_limit = min(config.max_model_len, self._cache.max_tokens + 1)
+        for request in self.requests.values():
+            self._limit_length(request)
 
     @property
     def pool(self) -> BlockPool:
@@ -88,8 +90,12 @@ class Scheduler:
         request.arrival_order = self._next_arrival
         self._next_arrival += 1
         request.status = RequestStatus.WAITING
+        self._limit_length(request)
         self.requests[request.request_id] = request
         self.waiting.add(request)
+
+    def _limit_length(self, request: Request) -> None:
+        request.length_limit = min(self._length_limit, request.num_prompt_tokens + request.params.max_tokens)
 
     def abort(self, request_id: str) -> bool:
         """End a request now; False if there is none of that id."""
@@ -200,7 +206,8 @@ class Scheduler:
     def _schedule_running(self, plan: StepPlan) -> int:
         """Serve the running requests; returns the budget that is left."""
         cache, running, scheduled = self._cache, self.running, plan.scheduled
-        block_size, caching = cache.block_size, cache.enable_caching
+        block_size, caching, pool = cache.block_size, cache.enable_caching, cache.pool
+        free_queue = pool.free_queue
         budget = self.config.max_num_batched_tokens
         index = 0
         while index < len(running):
@@ -216,13 +223,17 @@ class Scheduler:
                 continue
             end = computed + num_tokens
             if end > len(request.block_ids) * block_size:
-                while cache.blocks_needed(request, end) > cache.pool.free_queue.num_blocks:
+                missing = -(-end // block_size) - len(request.block_ids)
+                while missing > free_queue.num_blocks:
                     victim, index, returned = self._preempt_for(request, plan, index)
                     budget += returned
                     if victim is request:
                         return budget
-                cache.allocate(request, end)
-            elif caching and end // block_size > request.num_cached_blocks:
+                if missing == 1:
+                    request.block_ids.append(pool.allocate_one(request.request_id))
+                else:
+                    request.block_ids += pool.allocate(request.request_id, missing)
+            if caching and end // block_size > request.num_cached_blocks:
                 cache.cache_full_blocks(request, end)
             scheduled.append(ScheduledRequest(request, num_tokens, computed, num_tokens == left))
             budget -= num_tokens
@@ -357,7 +368,7 @@ class Scheduler:
         The finished requests have given their blocks back.
         """
         self._open_plan = None
-        eos, limit = self._eos_token_ids, self._length_limit
+        eos = self._eos_token_ids
         finished: list[tuple[Request, str]] = []
         count = 0
         for entry in plan.scheduled:
@@ -367,11 +378,11 @@ class Scheduler:
                 continue
             token = tokens[count]
             count += 1
-            token_ids, params = request.token_ids, request.params
+            token_ids = request.token_ids
             token_ids.append(token)
-            if token in eos and not params.ignore_eos:
+            if token in eos and not request.params.ignore_eos:
                 finished.append((request, "stop"))
-            elif len(token_ids) >= limit or len(token_ids) - len(request.prompt_token_ids) >= params.max_tokens:
+            elif len(token_ids) >= request.length_limit:
                 finished.append((request, "length"))
         if count != len(tokens):
             raise ValueError(f"{len(tokens)} tokens for a plan that samples {count}")

@@ -209,9 +209,10 @@ class Scheduler:
         block_size, caching, pool = cache.block_size, cache.enable_caching, cache.pool
         free_queue = pool.free_queue
         budget = self.config.max_num_batched_tokens
-        index = 0
-        while index < len(running):
-            request = running[index]
+        preempted = False
+        for request in list(running):
+            if preempted and request.status is not RequestStatus.RUNNING:
+                continue  # it lost its blocks to one before it
             if budget <= 0:
                 plan.stopped_by, plan.stopped_at = "budget", request.request_id
                 break
@@ -219,13 +220,13 @@ class Scheduler:
             left = len(request.token_ids) - computed
             num_tokens = left if left == 1 else self._cut(left, computed, budget)
             if num_tokens <= 0:
-                index += 1
                 continue
             end = computed + num_tokens
             if end > len(request.block_ids) * block_size:
                 missing = -(-end // block_size) - len(request.block_ids)
                 while missing > free_queue.num_blocks:
-                    victim, index, returned = self._preempt_for(request, plan, index)
+                    victim, returned = self._preempt_for(request, plan)
+                    preempted = True
                     budget += returned
                     if victim is request:
                         return budget
@@ -237,7 +238,6 @@ class Scheduler:
                 cache.cache_full_blocks(request, end)
             scheduled.append(ScheduledRequest(request, num_tokens, computed, num_tokens == left))
             budget -= num_tokens
-            index += 1
             if num_tokens < left and budget <= 0:
                 plan.stopped_by, plan.stopped_at = "budget", request.request_id
                 break
@@ -250,10 +250,10 @@ class Scheduler:
             left = threshold
         return min(left, budget, self.config.max_model_len - computed - 1)
 
-    def _preempt_for(self, request: Request, plan: StepPlan, index: int) -> tuple[Request, int, int]:
-        """Preempt one running request because ``request`` (at ``index``) needs blocks.
+    def _preempt_for(self, request: Request, plan: StepPlan) -> tuple[Request, int]:
+        """Preempt one running request because ``request`` needs blocks.
 
-        Returns the victim, the index after its removal, and the tokens that it gives back to the budget.
+        Returns the victim and the tokens that it gives back to the budget, if it was scheduled in this step already.
         """
         running = self.running
         returned = 0
@@ -261,21 +261,18 @@ class Scheduler:
             if not self._victims:  # sorted once a step: while running requests are served, nobody joins them
                 self._victims = sorted(running, key=priority_key)
             victim = self._victims.pop()
-            position = running.index(victim)
-            del running[position]
-            if position < index:
-                index -= 1
-                for at, entry in enumerate(plan.scheduled):
-                    if entry.request is victim:
-                        returned = entry.num_tokens
-                        del plan.scheduled[at]
-                        if victim.num_cached_blocks * self._cache.block_size > entry.num_computed_tokens:
-                            self._unfilled.append((entry, victim.block_ids, victim.num_cached_blocks))
-                        break
+            running.remove(victim)
+            for at, entry in enumerate(plan.scheduled):
+                if entry.request is victim:
+                    returned = entry.num_tokens
+                    del plan.scheduled[at]
+                    if victim.num_cached_blocks * self._cache.block_size > entry.num_computed_tokens:
+                        self._unfilled.append((entry, victim.block_ids, victim.num_cached_blocks))
+                    break
         else:
             victim = running.pop()
         plan.preempted.append(self._preempt(victim, "no_free_blocks", request.request_id))
-        return victim, index, returned
+        return victim, returned
 
     def _find_orphans(self) -> list[ScheduledRequest]:
         """Blocks that a victim of this step was to fill and that can still be hit: somebody has to fill them.
@@ -370,22 +367,23 @@ class Scheduler:
         self._open_plan = None
         eos = self._eos_token_ids
         finished: list[tuple[Request, str]] = []
-        count = 0
+        left = iter(tokens)
         for entry in plan.scheduled:
             request = entry.request
             request.num_computed_tokens = entry.num_computed_tokens + entry.num_tokens
             if not entry.samples:
                 continue
-            token = tokens[count]
-            count += 1
+            token = next(left, None)
+            if token is None:
+                raise _wrong_number(tokens, plan)
             token_ids = request.token_ids
             token_ids.append(token)
             if token in eos and not request.params.ignore_eos:
                 finished.append((request, "stop"))
             elif len(token_ids) >= request.length_limit:
                 finished.append((request, "length"))
-        if count != len(tokens):
-            raise ValueError(f"{len(tokens)} tokens for a plan that samples {count}")
+        if next(left, None) is not None:
+            raise _wrong_number(tokens, plan)
         if finished:
             for request, reason in finished:
                 self._end(request, reason)
@@ -402,3 +400,7 @@ class Scheduler:
     def _require_no_open_plan(self) -> None:
         if self._open_plan is not None:
             raise RuntimeError("a step is under way: commit it first")
+
+
+def _wrong_number(tokens: Sequence[int], plan: StepPlan) -> ValueError:
+    return ValueError(f"{len(tokens)} tokens for a plan that samples {sum(entry.samples for entry in plan.scheduled)}")

@@ -2,9 +2,9 @@
 
 N requests of 512 tokens, of which 256 are shared, block size 16, budget 8,192, prefix caching on, all queued at once.
 A step's time is everything that the engine pays around the forward pass: the plan, taking its tokens, and the record
-of what happened. Decode steps are averaged over as many as a block has tokens, because a request takes a block at one
-of them and fills one at another; the median is that of the averages. ``tests/bench/vllm_scheduler.py`` puts the same
-load on vLLM's scheduler.
+of what happened. In one decode step of 16 a request takes a block, and in the one before it has filled one, so steps
+differ: each of the 16 kinds has its median, and the figure is their mean. ``tests/bench/vllm_scheduler.py`` puts the
+same load on vLLM's scheduler.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PROMPT_TOKENS = 512
 SHARED_TOKENS = 256
 BLOCK_SIZE = 16
 BUDGET = 8192
-DECODE_STEPS = 96
+DECODE_STEPS = 128
 VOCABULARY = 40_000
 
 
@@ -74,7 +74,7 @@ def measure_scheduler(requests: int, decode_steps: int = DECODE_STEPS) -> Figure
     if tokens != requests * decode_steps:
         raise AssertionError(f"{tokens} tokens instead of {requests * decode_steps}")
     return {
-        "decode_step_us": _microseconds(block_averages(decode)),
+        "decode_step_us": round(typical_step(decode) / 1e3, 1),
         "prefill_step_us": _microseconds(prefill),
         "add_request_us": _microseconds(adding),
         "requests": requests,
@@ -95,15 +95,13 @@ def _finish_step(scheduler: Scheduler, plan: StepPlan, tokens: list[int]) -> Ste
         free_blocks_after=scheduler.pool.num_free_blocks)
 
 
-def block_averages(steps: list[int]) -> list[float]:
-    """Averages of as many steps in a row as a block has tokens; of all of them, if they are fewer."""
-    if not steps:
-        return []
-    size = min(len(steps), BLOCK_SIZE)
-    return [statistics.fmean(steps[at:at + size]) for at in range(0, len(steps) - size + 1, size)]
+def typical_step(steps: Sequence[int]) -> float:
+    """The mean of the medians of each kind of step: a kind is every 16th, 16 being the tokens of a block."""
+    kinds = [steps[first::BLOCK_SIZE] for first in range(min(BLOCK_SIZE, len(steps)))]
+    return statistics.fmean(map(statistics.median, kinds)) if kinds else float("nan")
 
 
-def _microseconds(nanoseconds: Sequence[float]) -> float:
+def _microseconds(nanoseconds: list[int]) -> float:
     return round(statistics.median(nanoseconds) / 1e3, 1) if nanoseconds else float("nan")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from app.cli import main
 from engine.bench import observe, workload
 from engine.bench.report import print_figures
-from engine.bench.scheduler import SHARED_TOKENS, block_averages, make_requests, measure_scheduler
+from engine.bench.scheduler import SHARED_TOKENS, make_requests, measure_scheduler, typical_step
 from engine.bench.workload import PHASES, Pass, figures_of, measure_engine, median_figures, serve
 from engine.bench.workload_file import RequestFile, WorkloadFileError, WorkloadRequest, load_workload, shipped_workloads
 from engine.config import SchedulerConfig
@@ -181,10 +182,12 @@ class TestScheduler:
         assert len({r.prompt_token_ids[SHARED_TOKENS] for r in requests}) == 5
         assert measure_scheduler(40, decode_steps=8)["prefill_steps"] == 2  # 31 in the first: 512 + 30 * 256 = 8192
 
-    def test_averages_over_a_block(self) -> None:
-        assert block_averages([]) == []
-        assert block_averages([1, 2, 6]) == [3.0]
-        assert block_averages([0] * 15 + [160] + [32] * 16 + [10**9]) == [10.0, 32.0]
+    def test_a_typical_step(self) -> None:
+        assert math.isnan(typical_step([]))
+        assert typical_step([1, 2, 6]) == 3.0
+        period = [10] * 15 + [170]
+        assert typical_step(period * 3) == 20.0
+        assert typical_step([*period, 10**9, *period[1:], *period]) == 20.0  # what disturbed one step does not count
 
     def test_without_torch(self) -> None:
         code = ("import sys; from app.cli import main; main(['bench', 'scheduler', '--requests', '2']); "

@@ -152,6 +152,7 @@ class TestEngine:
                                {"a": 2.0, "n": 5, "p": {"x": 2.0}}]) == {"a": 2.0, "n": 4, "p": {"x": 2.0}}
 
     @pytest.mark.model
+    @pytest.mark.timeout(400)  # the first time after a change of the kernels they are compiled
     def test_the_command(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         path = tmp_path / "small.json"
         path.write_text(json.dumps({"name": "small", "requests": [
@@ -220,7 +221,6 @@ class TestObserve:
         with pytest.raises(RuntimeError, match="folder"):
             observe.serve_observed(TokenRunner(), tokenizer, CONFIG, small(), tmp_path / "none" / "a.mcap")
 
-    @pytest.mark.model
     def test_the_command(self, monkeypatch: pytest.MonkeyPatch, tokenizer: Tokenizer,
                          capsys: pytest.CaptureFixture[str]) -> None:
         monkeypatch.setattr(observe, "load_runner", lambda *_: (TokenRunner(), tokenizer, CONFIG))

@@ -6,6 +6,8 @@ that compute a single token are attended together; every longer chunk for itself
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -25,10 +27,12 @@ class TorchAttention:
         self._keys: list[torch.Tensor] = []
         self._values: list[torch.Tensor] = []
         self._block_size = 0
-        self._single: torch.Tensor | None = None
+        self._scale = config.attention_scale
+        self._windows = sorted({config.window(layer) for layer in range(config.num_layers)})
+        self._single: dict[int, torch.Tensor] = {}  # masks by window
         self._single_rows = torch.empty(0, dtype=torch.int64)
         self._single_slots = torch.empty(0, dtype=torch.int64)
-        self._chunks: list[tuple[int, int, torch.Tensor, torch.Tensor]] = []
+        self._chunks: list[tuple[int, int, torch.Tensor, dict[int, torch.Tensor]]] = []
 
     def allocate(self, num_blocks: int, block_size: int) -> None:
         """Reserve the pool. Blocks are cleared, so that a padded read meets zeros and never NaN."""
@@ -44,22 +48,31 @@ class TorchAttention:
         offsets = torch.arange(self._block_size, device=self._device)
         starts = batch.query_starts
         singles = [r for r in range(len(batch.context_lens)) if starts[r + 1] - starts[r] == 1]
-        self._single, self._chunks = None, []
+        self._single, self._chunks = {}, []
         if singles:
             longest = max(batch.context_lens[r] for r in singles)
             blocks = -(-longest // self._block_size)
             tables = batch.block_tables[singles, :blocks]
             self._single_slots = (tables[:, :, None] * self._block_size + offsets).flatten(1)[:, :longest]
             lengths = torch.tensor([batch.context_lens[r] for r in singles], device=self._device)
-            self._single = (torch.arange(longest, device=self._device) < lengths[:, None])[:, None, None, :]
+            positions = torch.arange(longest, device=self._device)
+            for window, mask in self._masks(positions, lengths[:, None] - 1):
+                self._single[window] = mask[:, None, None, :]
             self._single_rows = torch.tensor([starts[r] for r in singles], device=self._device)
         for r, context in enumerate(batch.context_lens):
             first, last = starts[r], starts[r + 1]
             if last - first > 1:
                 blocks = -(-context // self._block_size)
                 slots = (batch.block_tables[r, :blocks, None] * self._block_size + offsets).flatten()[:context]
-                mask = torch.arange(context, device=self._device) <= batch.positions[first:last, None]
-                self._chunks.append((first, last, slots, mask))
+                positions = torch.arange(context, device=self._device)
+                masks = dict(self._masks(positions, batch.positions[first:last, None]))
+                self._chunks.append((first, last, slots, masks))
+
+    def _masks(self, positions: torch.Tensor, queries: torch.Tensor) -> Iterator[tuple[int, torch.Tensor]]:
+        """For each window of the model, which of ``positions`` the tokens at the positions ``queries`` look at."""
+        past = positions <= queries
+        for window in self._windows:
+            yield window, past & (positions > queries - window) if window else past
 
     def attend(
         self, layer: int, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, batch: Batch
@@ -69,16 +82,21 @@ class TorchAttention:
         all_keys[batch.slots] = keys
         all_values[batch.slots] = values
         output = torch.empty_like(queries)
-        if self._single is not None:
+        window, scale = self._config.window(layer), self._scale
+        if self._single:
             query = queries[self._single_rows].unsqueeze(2)  # (requests, heads, 1, head size)
             key = all_keys[self._single_slots].transpose(1, 2)
             value = all_values[self._single_slots].transpose(1, 2)
-            attended = scaled_dot_product_attention(query, key, value, attn_mask=self._single, enable_gqa=True)
+            attended = scaled_dot_product_attention(
+                query, key, value, attn_mask=self._single[window], scale=scale, enable_gqa=True
+            )
             output[self._single_rows] = attended.squeeze(2)
-        for first, last, slots, mask in self._chunks:
+        for first, last, slots, masks in self._chunks:
             query = queries[first:last].transpose(0, 1).unsqueeze(0)  # (1, heads, tokens, head size)
             key = all_keys[slots].transpose(0, 1).unsqueeze(0)
             value = all_values[slots].transpose(0, 1).unsqueeze(0)
-            attended = scaled_dot_product_attention(query, key, value, attn_mask=mask, enable_gqa=True)
+            attended = scaled_dot_product_attention(
+                query, key, value, attn_mask=masks[window], scale=scale, enable_gqa=True
+            )
             output[first:last] = attended.squeeze(0).transpose(0, 1)
         return output

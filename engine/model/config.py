@@ -1,61 +1,48 @@
 """What a decoder looks like: :class:`ModelConfig`, read from a Hugging Face ``config.json``.
 
-The Llama family shares one shape: RMSNorm, rotary positions, grouped-query attention, a gated SiLU feed-forward. Its
-members differ in a handful of switches (biases, norms on queries and keys, how positions are stretched), and those
-switches are all that this module reads. Whatever else a configuration asks for is refused here, before any weight is
-loaded, because a decoder that ignores a field answers with plausible nonsense.
+The families that we run share one shape: RMSNorm, rotary positions, grouped-query attention, a gated feed-forward.
+They differ in a handful of switches (biases, norms on queries and keys, experts, how positions are stretched), and
+those switches are all that this module reads. Whatever else a configuration asks for is refused here, before any
+weight is loaded, because a decoder that ignores a field answers with plausible nonsense.
 """
 
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from engine.model.rope import SUPPORTED_ROPE_TYPES, Rope
 
-SUPPORTED_ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
-"""Names from the ``architectures`` field of ``config.json``. SmolLM2 and TinyLlama call themselves Llama."""
+# Names from the "architectures" field of config.json, and what transformers takes where a configuration is silent.
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "LlamaForCausalLM": {"max_position_embeddings": 2048},
+    "MistralForCausalLM": {
+        "max_position_embeddings": 131072, "num_key_value_heads": 8, "sliding_window": 4096},
+    "Qwen2ForCausalLM": {"max_position_embeddings": 32768, "num_key_value_heads": 32},
+    "Qwen3ForCausalLM": {"max_position_embeddings": 32768, "num_key_value_heads": 32, "head_dim": 128},
+    "Gemma3ForCausalLM": {
+        "max_position_embeddings": 131072, "num_key_value_heads": 4, "head_dim": 256, "tie_word_embeddings": True,
+        "hidden_activation": "gelu_pytorch_tanh", "query_pre_attn_scalar": 256, "sliding_window": 4096,
+        "rope_theta": 1_000_000.0, "rope_local_base_freq": 10_000.0},
+    "MixtralForCausalLM": {
+        "max_position_embeddings": 131072, "num_key_value_heads": 8, "rms_norm_eps": 1e-5, "rope_theta": 1_000_000.0,
+        "num_local_experts": 8, "num_experts_per_tok": 2},
+    "Qwen3MoeForCausalLM": {
+        "max_position_embeddings": 32768, "num_key_value_heads": 4, "num_experts": 128, "num_experts_per_tok": 8,
+        "moe_intermediate_size": 768},
+}  # fmt: skip
 
-SUPPORTED_ROPE_TYPES = ("default", "linear", "llama3")
+SUPPORTED_ARCHITECTURES = tuple(_DEFAULTS)
+"""SmolLM2 and TinyLlama call themselves Llama, Qwen2.5 calls itself Qwen2."""
+
+_ACTIVATIONS = {"silu": "silu", "swish": "silu"}
+_GEMMA_ACTIVATIONS = {"gelu_pytorch_tanh": "gelu_tanh"}
 
 
 class UnsupportedModel(ValueError):
     """The folder holds no model that this engine can run. The message says what it is and what would do."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rope:
-    """Rotary positions: ``theta`` is the base; ``kind`` says how frequencies are stretched for long contexts."""
-
-    theta: float = 10000.0
-    kind: str = "default"
-    factor: float = 1.0
-    low_freq_factor: float = 1.0
-    high_freq_factor: float = 4.0
-    original_max_position: int = 8192
-
-    def inverse_frequencies(self, head_size: int) -> np.ndarray:
-        """Radians a position for each pair of a head: float32[head_size / 2]."""
-        inverse = 1.0 / self.theta ** (np.arange(0, head_size, 2, dtype=np.float64) / head_size)
-        if self.kind == "linear":
-            inverse = inverse / self.factor
-        elif self.kind == "llama3":
-            # Slow rotations are slowed further, fast ones are left alone, and those between are blended.
-            wavelength = 2 * math.pi / inverse
-            turns = self.original_max_position / wavelength
-            blend = (turns - self.low_freq_factor) / (self.high_freq_factor - self.low_freq_factor)
-            blend = np.clip(blend, 0.0, 1.0)
-            inverse = (1 - blend) * inverse / self.factor + blend * inverse
-        return inverse.astype(np.float32)
-
-    def table(self, length: int, head_size: int) -> tuple[np.ndarray, np.ndarray]:
-        """Cosines and sines of positions ``0 .. length-1``: two float32[length, head_size / 2]."""
-        # Angles in float32, as transformers computes them: at position 8,000 a rounded angle is visible in float32.
-        angles = np.arange(length, dtype=np.float32)[:, None] * self.inverse_frequencies(head_size)[None, :]
-        return np.cos(angles), np.sin(angles)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +57,7 @@ class ModelConfig:
     num_heads: int
     num_kv_heads: int
     head_size: int
-    max_position: int
+    max_position: int  # how long a context may be: no further than positions, and a sliding window, reach
     rms_norm_eps: float = 1e-6
     rope: Rope = field(default_factory=Rope)
     tie_word_embeddings: bool = False
@@ -78,22 +65,60 @@ class ModelConfig:
     output_bias: bool = False  # of the projection after attention
     mlp_bias: bool = False
     qk_norm: bool = False  # RMSNorm on every head's query and key, as Qwen3 has
+    # Gemma 3
+    activation: str = "silu"  # of the feed-forward's gate: "silu" or "gelu_tanh"
+    embedding_scale: float = 1.0
+    query_scale: float | None = None  # that attention scores are scaled by; None: head_size ** -0.5
+    post_norms: bool = False  # norms also after attention and after the feed-forward
+    norm_offset: bool = False  # a norm multiplies by one plus its weight
+    windows: tuple[int, ...] = ()  # for each layer how many tokens it looks back on, itself included; 0: all
+    local_rope: Rope | None = None  # of the layers that have a window
+    # Mixture of experts
+    num_experts: int = 0
+    num_experts_per_token: int = 0
+    expert_size: int = 0  # an expert's intermediate_size
+    normalize_experts: bool = True  # whether the chosen experts' weights are made to add up to one
+    dense_layers: frozenset[int] = frozenset()  # layers with an ordinary feed-forward all the same
+
     dtype: str = "float32"  # that the weights are stored in
     eos_token_ids: tuple[int, ...] = ()
 
     @property
     def num_parameters(self) -> int:
         """How many weights there are; tied embeddings count once."""
-        heads = self.num_heads * self.head_size
-        kv_heads = self.num_kv_heads * self.head_size
-        attention = self.hidden_size * (2 * heads + 2 * kv_heads)
-        attention += (heads + 2 * kv_heads) * self.qkv_bias + self.hidden_size * self.output_bias
-        attention += 2 * self.head_size * self.qk_norm
-        mlp = 3 * self.hidden_size * self.intermediate_size
-        mlp += (2 * self.intermediate_size + self.hidden_size) * self.mlp_bias
-        layer = attention + mlp + 2 * self.hidden_size
-        vocabulary = self.vocab_size * self.hidden_size * (1 if self.tie_word_embeddings else 2)
-        return self.num_layers * layer + vocabulary + self.hidden_size
+        from math import prod
+
+        from engine.model.weights import weight_shapes
+
+        return sum(prod(shape) for shape in weight_shapes(self).values())
+
+    @property
+    def attention_scale(self) -> float:
+        """What the products of queries and keys are multiplied by."""
+        return self.head_size**-0.5 if self.query_scale is None else self.query_scale
+
+    @property
+    def beyond_llama(self) -> str:
+        """What a layer has that a Llama's (with Qwen's biases and norms) has not, in a few words; "" if nothing.
+
+        A forward pass that is written for such layers must refuse the others.
+        """
+        if self.num_experts:
+            return "it has experts"
+        if self.activation != "silu":
+            return f"its activation is {self.activation}"
+        if any(self.windows):
+            return "some layers have a sliding window"
+        if self.post_norms or self.norm_offset or self.query_scale is not None or self.embedding_scale != 1.0:
+            return "its norms and scales are not Llama's"
+        return ""
+
+    def window(self, layer: int) -> int:
+        """How many tokens the layer looks back on, the token itself included; 0: on all."""
+        return self.windows[layer] if self.windows else 0
+
+    def has_experts(self, layer: int) -> bool:
+        return self.num_experts > 0 and layer not in self.dense_layers
 
     def bytes_per_token(self, bytes_per_element: int) -> int:
         """Bytes of keys and values that one token takes in all layers together."""
@@ -117,61 +142,140 @@ class ModelConfig:
     ) -> ModelConfig:
         """The same from the files' contents; ``where`` is named in error messages."""
         architecture = _architecture(raw, where)
+        raw = _DEFAULTS[architecture] | raw
         try:
-            heads = int(raw["num_attention_heads"])
-            hidden = int(raw["hidden_size"])
-            config = cls(
-                architecture=architecture,
-                vocab_size=int(raw["vocab_size"]),
-                hidden_size=hidden,
-                intermediate_size=int(raw["intermediate_size"]),
-                num_layers=int(raw["num_hidden_layers"]),
-                num_heads=heads,
-                num_kv_heads=int(raw.get("num_key_value_heads") or heads),
-                head_size=int(raw.get("head_dim") or hidden // heads),
-                max_position=int(raw.get("max_position_embeddings", 2048)),
-                rms_norm_eps=float(raw.get("rms_norm_eps", 1e-6)),
-                rope=_rope(raw, where),
-                tie_word_embeddings=bool(raw.get("tie_word_embeddings", False)),
-                qkv_bias=architecture == "Qwen2ForCausalLM" or bool(raw.get("attention_bias", False)),
-                output_bias=architecture != "Qwen2ForCausalLM" and bool(raw.get("attention_bias", False)),
-                mlp_bias=bool(raw.get("mlp_bias", False)),
-                qk_norm=architecture == "Qwen3ForCausalLM",
-                dtype=str(raw.get("dtype") or raw.get("torch_dtype") or "float32").removeprefix("torch."),
-                eos_token_ids=_eos_token_ids(raw, generation or {}),
-            )
+            settings = _common(architecture, raw)
+            if architecture == "Gemma3ForCausalLM":
+                settings |= _gemma3(raw)
+            elif architecture in ("MixtralForCausalLM", "Qwen3MoeForCausalLM"):
+                settings |= _experts(architecture, raw)
+            config = cls(architecture, **settings, eos_token_ids=_eos_token_ids(raw, generation or {}))
+            config._check(raw)
         except KeyError as missing:
             raise UnsupportedModel(f"{where}: the configuration lacks {missing.args[0]!r}") from None
-        except (TypeError, ValueError) as error:
-            if isinstance(error, UnsupportedModel):
-                raise
+        except UnsupportedModel as error:
+            raise UnsupportedModel(f"{where}: {error}") from None
+        except (TypeError, ValueError, AttributeError, ArithmeticError) as error:
             raise UnsupportedModel(f"{where}: the configuration cannot be read: {error}") from None
-        config._check(raw, where)
         return config
 
-    def _check(self, raw: dict[str, Any], where: str) -> None:
+    def _check(self, raw: dict[str, Any]) -> None:
         """Refuse what the decoder would silently get wrong."""
-        counts = ("vocab_size", "hidden_size", "intermediate_size", "num_layers", "num_heads", "num_kv_heads",
-                  "head_size", "max_position")
+        counts = ["vocab_size", "hidden_size", "intermediate_size", "num_layers", "num_heads", "num_kv_heads",
+                  "head_size", "max_position"]
+        if self.num_experts:
+            counts += ["num_experts_per_token", "expert_size"]
         for name in counts:
             if getattr(self, name) <= 0:
-                raise UnsupportedModel(f"{where}: {name} is {getattr(self, name)}, but must be above zero")
+                raise UnsupportedModel(f"{name} is {getattr(self, name)}, but must be above zero")
         if self.num_heads % self.num_kv_heads:
-            raise UnsupportedModel(
-                f"{where}: {self.num_heads} heads cannot share {self.num_kv_heads} key-value heads evenly"
-            )
+            raise UnsupportedModel(f"{self.num_heads} heads cannot share {self.num_kv_heads} key-value heads evenly")
         if self.head_size % 2:
-            raise UnsupportedModel(f"{where}: rotary positions need an even head size, not {self.head_size}")
-        activation = raw.get("hidden_act", "silu")
-        if activation not in ("silu", "swish"):
-            raise UnsupportedModel(f"{where}: the activation {activation!r} is not supported, only 'silu'")
+            raise UnsupportedModel(f"rotary positions need an even head size, not {self.head_size}")
+        if self.num_experts_per_token > self.num_experts:
+            raise UnsupportedModel(f"a token cannot go to {self.num_experts_per_token} of {self.num_experts} experts")
         if raw.get("quantization_config"):
             method = raw["quantization_config"].get("quant_method", "unknown")
-            raise UnsupportedModel(f"{where}: weights quantised by {method!r} are not supported; take the original")
-        window = raw.get("sliding_window")
-        uses_window = self.architecture == "MistralForCausalLM" or bool(raw.get("use_sliding_window"))
-        if window and uses_window and int(window) < self.max_position:
-            raise UnsupportedModel(f"{where}: attention with a sliding window ({window} tokens) is not supported")
+            raise UnsupportedModel(f"weights quantised by {method!r} are not supported; take the original")
+        for name in ("attn_logit_softcapping", "final_logit_softcapping"):
+            if raw.get(name):
+                raise UnsupportedModel(f"soft caps on scores ({name}) are not supported")
+        if raw.get("use_bidirectional_attention"):
+            raise UnsupportedModel("attention in both directions is not supported")
+
+
+def _common(architecture: str, raw: dict[str, Any]) -> dict[str, Any]:
+    """What all families have, as arguments of ModelConfig."""
+    heads, hidden = int(raw["num_attention_heads"]), int(raw["hidden_size"])
+    gemma = architecture == "Gemma3ForCausalLM"
+    known = _GEMMA_ACTIVATIONS if gemma else _ACTIVATIONS
+    activation = (raw.get("hidden_activation") if gemma else raw.get("hidden_act")) or "silu"
+    if activation not in known:
+        raise UnsupportedModel(f"the activation {activation!r} is not supported, only {next(iter(known))!r}")
+    max_position = int(raw["max_position_embeddings"])
+    rope = _rope(raw, max_position)
+    if rope.kind == "yarn":
+        # Some configurations name the length before stretching only.
+        max_position = max(max_position, int(rope.original_max_position * rope.factor))
+    window = 0 if gemma else _window(architecture, raw)
+    bias = architecture in ("LlamaForCausalLM", "Qwen3ForCausalLM", "Qwen3MoeForCausalLM", "Gemma3ForCausalLM")
+    bias = bias and bool(raw.get("attention_bias", False))
+    return {
+        "vocab_size": int(raw["vocab_size"]),
+        "hidden_size": hidden,
+        "intermediate_size": int(raw["intermediate_size"]),
+        "num_layers": int(raw["num_hidden_layers"]),
+        "num_heads": heads,
+        "num_kv_heads": int(raw.get("num_key_value_heads") or heads),
+        "head_size": int(raw.get("head_dim") or hidden // heads),
+        # Within its window a layer sees everything, so up to there it is an ordinary layer. Further on its blocks
+        # would have to be given up as the window slides, which the block pool does not do.
+        "max_position": min(max_position, window) if window else max_position,
+        "rms_norm_eps": float(raw.get("rms_norm_eps", 1e-6)),
+        "rope": rope,
+        "tie_word_embeddings": bool(raw.get("tie_word_embeddings", False)),
+        "qkv_bias": bias or architecture == "Qwen2ForCausalLM",
+        "output_bias": bias,
+        "mlp_bias": architecture == "LlamaForCausalLM" and bool(raw.get("mlp_bias", False)),
+        "qk_norm": architecture in ("Qwen3ForCausalLM", "Qwen3MoeForCausalLM", "Gemma3ForCausalLM"),
+        "activation": known[activation],
+        "dtype": str(raw.get("dtype") or raw.get("torch_dtype") or "float32").removeprefix("torch."),
+    }
+
+
+def _window(architecture: str, raw: dict[str, Any]) -> int:
+    """The sliding window of a family whose layers are otherwise alike; 0 if it has none."""
+    kinds = set(raw.get("layer_types") or ())
+    unknown = kinds - {"full_attention", "sliding_attention"}
+    if unknown:
+        raise UnsupportedModel(f"layers of type {min(unknown)!r} are not supported")
+    always = architecture in ("MistralForCausalLM", "MixtralForCausalLM") or "sliding_attention" in kinds
+    return int(raw.get("sliding_window") or 0) if always or raw.get("use_sliding_window") else 0
+
+
+def _gemma3(raw: dict[str, Any]) -> dict[str, Any]:
+    """Gemma 3: most layers look back on a window only, and turn their positions at another speed.
+
+    All blocks are kept for all layers, as vLLM does with ``--disable-hybrid-kv-cache-manager``.
+    """
+    layers, pattern = int(raw["num_hidden_layers"]), int(raw.get("sliding_window_pattern") or 6)
+    kinds = raw.get("layer_types") or [
+        "full_attention" if (layer + 1) % pattern == 0 else "sliding_attention" for layer in range(layers)
+    ]
+    unknown = set(kinds) - {"full_attention", "sliding_attention"}
+    if unknown or len(kinds) != layers:
+        raise UnsupportedModel(f"the layer types {sorted(set(kinds))} of {layers} layers are not supported")
+    window = int(raw["sliding_window"])
+    if window <= 0:
+        raise UnsupportedModel(f"sliding_window is {window}, but must be above zero")
+    local = (raw.get("rope_parameters") or {}).get("sliding_attention") or {}
+    return {
+        "windows": tuple(window if kind == "sliding_attention" else 0 for kind in kinds),
+        "local_rope": Rope.from_dict(local, float(raw["rope_local_base_freq"]), int(raw["max_position_embeddings"])),
+        "embedding_scale": float(raw["hidden_size"]) ** 0.5,
+        "query_scale": float(raw["query_pre_attn_scalar"]) ** -0.5,
+        "post_norms": True,
+        "norm_offset": True,
+    }
+
+
+def _experts(architecture: str, raw: dict[str, Any]) -> dict[str, Any]:
+    """Mixtures of experts. The number of experts goes by either of two names, whatever the family."""
+    layers = range(int(raw["num_hidden_layers"]))
+    if architecture == "MixtralForCausalLM":
+        count, size, normalize, dense = raw["num_local_experts"], raw["intermediate_size"], True, frozenset[int]()
+    else:
+        count = raw.get("num_local_experts") or raw["num_experts"]
+        size, normalize = raw["moe_intermediate_size"], bool(raw.get("norm_topk_prob", False))
+        step, named = int(raw.get("decoder_sparse_step") or 1), set(raw.get("mlp_only_layers") or ())
+        dense = frozenset(layer for layer in layers if layer in named or (layer + 1) % step)
+    return {
+        "num_experts": int(count),
+        "num_experts_per_token": int(raw["num_experts_per_tok"]),
+        "expert_size": int(size),
+        "normalize_experts": normalize,
+        "dense_layers": dense,
+    }
 
 
 def _read_json(path: Path) -> dict[str, Any] | None:
@@ -195,27 +299,18 @@ def _architecture(raw: dict[str, Any], where: str) -> str:
     raise UnsupportedModel(f"{where}: {found} is not supported; supported are {', '.join(SUPPORTED_ARCHITECTURES)}")
 
 
-def _rope(raw: dict[str, Any], where: str) -> Rope:
+def _rope(raw: dict[str, Any], max_position: int) -> Rope:
     """Both spellings: ``rope_parameters`` (transformers 5) and ``rope_theta`` with ``rope_scaling`` (before)."""
-    scaling = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
-    kind = str(scaling.get("rope_type") or scaling.get("type") or "default")
-    if kind not in SUPPORTED_ROPE_TYPES:
-        raise UnsupportedModel(
-            f"{where}: rotary positions of type {kind!r} are not supported; supported are "
-            f"{', '.join(SUPPORTED_ROPE_TYPES)}"
-        )
-    if float(raw.get("partial_rotary_factor") or scaling.get("partial_rotary_factor") or 1.0) != 1.0:
-        raise UnsupportedModel(f"{where}: rotary positions over a part of the head are not supported")
-    return Rope(
-        theta=float(scaling.get("rope_theta") or raw.get("rope_theta") or 10000.0),
-        kind=kind,
-        factor=float(scaling.get("factor", 1.0)),
-        low_freq_factor=float(scaling.get("low_freq_factor", 1.0)),
-        high_freq_factor=float(scaling.get("high_freq_factor", 4.0)),
-        original_max_position=int(
-            scaling.get("original_max_position_embeddings") or raw.get("max_position_embeddings", 2048)
-        ),
-    )
+    settings = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
+    settings = settings.get("full_attention") or settings  # one for each kind of layer
+    if float(raw.get("partial_rotary_factor") or 1.0) != 1.0:
+        raise UnsupportedModel("rotary positions over a part of the head are not supported")
+    original = int(raw.get("original_max_position_embeddings") or max_position)
+    try:
+        return Rope.from_dict({"original_max_position_embeddings": original} | settings,
+                              float(raw.get("rope_theta") or 10000.0), max_position)  # fmt: skip
+    except ValueError as error:
+        raise UnsupportedModel(str(error)) from None
 
 
 def _eos_token_ids(raw: dict[str, Any], generation: dict[str, Any]) -> tuple[int, ...]:
@@ -226,3 +321,6 @@ def _eos_token_ids(raw: dict[str, Any], generation: dict[str, Any]) -> tuple[int
             if isinstance(token, int) and token not in ids:
                 ids.append(token)
     return tuple(ids)
+
+
+__all__ = ["SUPPORTED_ARCHITECTURES", "SUPPORTED_ROPE_TYPES", "ModelConfig", "Rope", "UnsupportedModel"]

@@ -1,4 +1,4 @@
-"""The decoder: one class for the whole Llama family, in plain torch.
+"""The decoder: one class for all families, driven by the configuration, in plain torch.
 
 This is the reference. It runs on any device and in any floating-point type, and every faster path is tested against
 it. It computes the logits only of the tokens that are sampled from: in a prefill chunk that is the last one or none.
@@ -9,15 +9,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch.nn.functional import embedding, linear, silu
+from torch.nn.functional import embedding, gelu, linear, silu
 
 from engine.attention import AttentionBackend, Batch
 from engine.model.config import ModelConfig
+from engine.model.weights import expert_names
 
 
 @dataclass(slots=True)
 class Layer:
-    """The weights of one layer; projections that share an input are stacked into one."""
+    """The weights of one layer; projections that share an input are stacked into one.
+
+    ``mlp_norm`` comes before the feed-forward. A layer with experts has no feed-forward of its own; its matrices
+    ``gate_up`` and ``down`` are then empty.
+    """
 
     input_norm: torch.Tensor
     qkv: torch.Tensor  # (query, key and value rows, hidden)
@@ -31,6 +36,18 @@ class Layer:
     gate_up_bias: torch.Tensor | None
     down: torch.Tensor
     down_bias: torch.Tensor | None
+    attention_post_norm: torch.Tensor | None = None
+    mlp_post_norm: torch.Tensor | None = None
+    experts: Experts | None = None
+
+
+@dataclass(slots=True)
+class Experts:
+    """A mixture of experts: for each expert a feed-forward, and the router that chooses some for each token."""
+
+    router: torch.Tensor  # (experts, hidden)
+    gate_up: list[torch.Tensor]  # (gate rows, then up rows, hidden)
+    down: list[torch.Tensor]
 
 
 class Decoder:
@@ -40,11 +57,17 @@ class Decoder:
         self.config = config
         self.embedding = weights.pop("model.embed_tokens.weight")
         self.layers = [_take_layer(config, weights, index) for index in range(config.num_layers)]
-        self.norm = weights.pop("model.norm.weight")
+        self.norm = _norm_weight(config, weights.pop("model.norm.weight"))
         self.head = self.embedding if config.tie_word_embeddings else weights.pop("lm_head.weight")
-        cos, sin = config.rope.table(max_model_len, config.head_size)
-        self.cos = torch.from_numpy(cos).to(self.embedding.device)  # float32 (positions, head size / 2)
-        self.sin = torch.from_numpy(sin).to(self.embedding.device)
+        self.cos, self.sin = self._angles(max_model_len, local=False)  # float32 (positions, head size / 2)
+        self._local_angles = self._angles(max_model_len, local=True) if config.local_rope else None
+        # A factor is rounded to the type of what it multiplies, as transformers does it.
+        self._embedding_scale = torch.tensor(config.embedding_scale, dtype=self.embedding.dtype).item()
+
+    def _angles(self, length: int, local: bool) -> tuple[torch.Tensor, torch.Tensor]:
+        rope = self.config.local_rope if local and self.config.local_rope else self.config.rope
+        cos, sin = rope.table(length, self.config.head_size)
+        return torch.from_numpy(cos).to(self.embedding.device), torch.from_numpy(sin).to(self.embedding.device)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -54,30 +77,70 @@ class Decoder:
         """Logits of the tokens sampled from: float32 (samples, vocabulary)."""
         config = self.config
         attention.begin(batch)
-        cos = self.cos[batch.positions].unsqueeze(1)  # (tokens, 1, head size / 2): the same for every head
-        sin = self.sin[batch.positions].unsqueeze(1)
+        # (tokens, 1, head size / 2): the same for every head
+        angles = tuple(table[batch.positions].unsqueeze(1) for table in (self.cos, self.sin))
+        local = angles
+        if self._local_angles is not None:
+            local = tuple(table[batch.positions].unsqueeze(1) for table in self._local_angles)
         hidden = embedding(batch.token_ids, self.embedding)
-        heads, kv_heads, head_size = config.num_heads, config.num_kv_heads, config.head_size
+        if config.embedding_scale != 1.0:
+            hidden = hidden * self._embedding_scale
+        heads, kv_heads, head_size, eps = config.num_heads, config.num_kv_heads, config.head_size, config.rms_norm_eps
         for index, layer in enumerate(self.layers):
-            normed = rms_norm(hidden, layer.input_norm, config.rms_norm_eps)
+            normed = rms_norm(hidden, layer.input_norm, eps)
             qkv = linear(normed, layer.qkv, layer.qkv_bias).view(-1, heads + 2 * kv_heads, head_size)
             query, key, value = qkv.split((heads, kv_heads, kv_heads), dim=1)
             if layer.query_norm is not None and layer.key_norm is not None:
-                query = rms_norm(query, layer.query_norm, config.rms_norm_eps)
-                key = rms_norm(key, layer.key_norm, config.rms_norm_eps)
+                query = rms_norm(query, layer.query_norm, eps)
+                key = rms_norm(key, layer.key_norm, eps)
+            cos, sin = local if config.window(index) else angles
             attended = attention.attend(index, rotate(query, cos, sin), rotate(key, cos, sin), value, batch)
-            hidden = hidden + linear(attended.flatten(1), layer.output, layer.output_bias)
-            normed = rms_norm(hidden, layer.mlp_norm, config.rms_norm_eps)
-            gate, up = linear(normed, layer.gate_up, layer.gate_up_bias).chunk(2, dim=-1)
-            hidden = hidden + linear(silu(gate) * up, layer.down, layer.down_bias)
+            output = linear(attended.flatten(1), layer.output, layer.output_bias)
+            if layer.attention_post_norm is not None:
+                output = rms_norm(output, layer.attention_post_norm, eps)
+            hidden = hidden + output
+            output = self._feed_forward(layer, rms_norm(hidden, layer.mlp_norm, eps))
+            if layer.mlp_post_norm is not None:
+                output = rms_norm(output, layer.mlp_post_norm, eps)
+            hidden = hidden + output
         sampled = rms_norm(hidden[batch.sample_rows], self.norm, config.rms_norm_eps)
         return linear(sampled, self.head).float()
 
+    def _feed_forward(self, layer: Layer, x: torch.Tensor) -> torch.Tensor:
+        if layer.experts is not None:
+            return self._mixture(layer.experts, x)
+        gate, up = linear(x, layer.gate_up, layer.gate_up_bias).chunk(2, dim=-1)
+        if self.config.activation == "gelu_tanh":
+            return linear(gelu(gate, approximate="tanh") * up, layer.down, layer.down_bias)
+        return linear(silu(gate) * up, layer.down, layer.down_bias)
+
+    def _mixture(self, experts: Experts, x: torch.Tensor) -> torch.Tensor:
+        """Every token through the experts that the router likes best, weighted by how much it likes them.
+
+        A token's sum is taken in the order of its experts, so that it does not depend on who else is in the batch.
+        """
+        liking = torch.softmax(linear(x, experts.router).float(), dim=-1)
+        weights, chosen = liking.topk(self.config.num_experts_per_token, dim=-1)  # (tokens, experts per token)
+        if self.config.normalize_experts:
+            weights = weights / weights.sum(dim=-1, keepdim=True)
+        weights = weights.to(x.dtype)
+        out = torch.zeros_like(x)
+        for expert in chosen.unique().tolist():  # in ascending order
+            tokens, rank = (chosen == expert).nonzero(as_tuple=True)
+            gate, up = linear(x[tokens], experts.gate_up[expert]).chunk(2, dim=-1)
+            out[tokens] += linear(silu(gate) * up, experts.down[expert]) * weights[tokens, rank, None]
+        return out
+
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
-    """Scale the last dimension to a root mean square of one, in float32, then by ``weight``."""
+    """Scale the last dimension to a root mean square of one, in float32, then by ``weight``.
+
+    A weight that is float32 beside narrower inputs is applied before rounding (Gemma), else after it (all others).
+    """
     wide = x.float()
     wide = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
+    if weight.dtype == torch.float32:
+        return (wide * weight).to(x.dtype)
     return wide.to(x.dtype) * weight
 
 
@@ -99,19 +162,48 @@ def _take_layer(config: ModelConfig, weights: dict[str, torch.Tensor], index: in
     def stack(*names: str) -> torch.Tensor:
         return torch.cat([take(name) for name in names])
 
+    def take_norm(name: str) -> torch.Tensor:
+        return _norm_weight(config, take(f"{name}.weight"))
+
     qkv = [f"self_attn.{part}_proj" for part in "qkv"]
     gate_up = ["mlp.gate_proj", "mlp.up_proj"]
+    experts = _take_experts(config, weights, prefix) if config.has_experts(index) else None
+    input_norm = take_norm("input_layernorm")
+    nothing = input_norm.new_empty(0)
+    after_attention = take_norm("post_attention_layernorm")  # in Gemma of its output, elsewhere of the feed-forward
     return Layer(
-        input_norm=take("input_layernorm.weight"),
+        input_norm=input_norm,
         qkv=stack(*(f"{name}.weight" for name in qkv)),
         qkv_bias=stack(*(f"{name}.bias" for name in qkv)) if config.qkv_bias else None,
         output=take("self_attn.o_proj.weight"),
         output_bias=take_optional("self_attn.o_proj.bias"),
-        query_norm=take_optional("self_attn.q_norm.weight"),
-        key_norm=take_optional("self_attn.k_norm.weight"),
-        mlp_norm=take("post_attention_layernorm.weight"),
-        gate_up=stack(*(f"{name}.weight" for name in gate_up)),
+        query_norm=take_norm("self_attn.q_norm") if config.qk_norm else None,
+        key_norm=take_norm("self_attn.k_norm") if config.qk_norm else None,
+        mlp_norm=take_norm("pre_feedforward_layernorm") if config.post_norms else after_attention,
+        gate_up=nothing if experts else stack(*(f"{name}.weight" for name in gate_up)),
         gate_up_bias=stack(*(f"{name}.bias" for name in gate_up)) if config.mlp_bias else None,
-        down=take("mlp.down_proj.weight"),
+        down=nothing if experts else take("mlp.down_proj.weight"),
         down_bias=take_optional("mlp.down_proj.bias"),
+        attention_post_norm=after_attention if config.post_norms else None,
+        mlp_post_norm=take_norm("post_feedforward_layernorm") if config.post_norms else None,
+        experts=experts,
     )
+
+
+def _take_experts(config: ModelConfig, weights: dict[str, torch.Tensor], prefix: str) -> Experts:
+    names = expert_names(config)
+
+    def take(name: str, expert: int = 0) -> torch.Tensor:
+        return weights.pop(f"{prefix}{name.format(expert)}.weight")
+
+    count = range(config.num_experts)
+    return Experts(
+        router=take(names.router),
+        gate_up=[torch.cat([take(names.gate, expert), take(names.up, expert)]) for expert in count],
+        down=[take(names.down, expert) for expert in count],
+    )
+
+
+def _norm_weight(config: ModelConfig, weight: torch.Tensor) -> torch.Tensor:
+    """The factors of a norm: as stored, or (Gemma) one more, which bfloat16 is too coarse for."""
+    return 1.0 + weight.float() if config.norm_offset else weight

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from engine.model.config import ModelConfig, UnsupportedModel
 
@@ -28,16 +28,27 @@ def weight_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
             "self_attn.k_proj": (kv, hidden, config.qkv_bias),
             "self_attn.v_proj": (kv, hidden, config.qkv_bias),
             "self_attn.o_proj": (hidden, q, config.output_bias),
-            "mlp.gate_proj": (inner, hidden, config.mlp_bias),
-            "mlp.up_proj": (inner, hidden, config.mlp_bias),
-            "mlp.down_proj": (hidden, inner, config.mlp_bias),
         }
+        if config.has_experts(layer):
+            names = expert_names(config)
+            linears[names.router] = (config.num_experts, hidden, False)
+            for expert in range(config.num_experts):
+                linears[names.gate.format(expert)] = (config.expert_size, hidden, False)
+                linears[names.up.format(expert)] = (config.expert_size, hidden, False)
+                linears[names.down.format(expert)] = (hidden, config.expert_size, False)
+        else:
+            linears["mlp.gate_proj"] = (inner, hidden, config.mlp_bias)
+            linears["mlp.up_proj"] = (inner, hidden, config.mlp_bias)
+            linears["mlp.down_proj"] = (hidden, inner, config.mlp_bias)
         for name, (rows, columns, bias) in linears.items():
             shapes[f"{prefix}{name}.weight"] = (rows, columns)
             if bias:
                 shapes[f"{prefix}{name}.bias"] = (rows,)
         shapes[f"{prefix}input_layernorm.weight"] = (hidden,)
         shapes[f"{prefix}post_attention_layernorm.weight"] = (hidden,)
+        if config.post_norms:
+            shapes[f"{prefix}pre_feedforward_layernorm.weight"] = (hidden,)
+            shapes[f"{prefix}post_feedforward_layernorm.weight"] = (hidden,)
         if config.qk_norm:
             shapes[f"{prefix}self_attn.q_norm.weight"] = (head,)
             shapes[f"{prefix}self_attn.k_norm.weight"] = (head,)
@@ -45,6 +56,23 @@ def weight_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     if not config.tie_word_embeddings:
         shapes["lm_head.weight"] = (config.vocab_size, hidden)
     return shapes
+
+
+class ExpertNames(NamedTuple):
+    """What a family calls the parts of a mixture of experts, below its layer; ``{}`` stands for the expert."""
+
+    router: str
+    gate: str
+    up: str
+    down: str
+
+
+def expert_names(config: ModelConfig) -> ExpertNames:
+    if config.architecture == "MixtralForCausalLM":
+        expert = "block_sparse_moe.experts.{}"
+        return ExpertNames("block_sparse_moe.gate", f"{expert}.w1", f"{expert}.w3", f"{expert}.w2")
+    expert = "mlp.experts.{}"
+    return ExpertNames("mlp.gate", f"{expert}.gate_proj", f"{expert}.up_proj", f"{expert}.down_proj")
 
 
 def load_weights(

@@ -17,6 +17,9 @@ SMOLLM2: dict[str, Any] = {
     "rope_parameters": {"rope_theta": 100000.0, "rope_type": "default"}, "dtype": "bfloat16",
 }  # fmt: skip
 
+GEMMA3 = {"architectures": ["Gemma3ForCausalLM"], "num_hidden_layers": 12, "num_attention_heads": 8,
+          "num_key_value_heads": 4}  # fmt: skip
+
 
 def test_smollm2_is_read() -> None:
     config = ModelConfig.from_dict(SMOLLM2)
@@ -50,19 +53,70 @@ def test_biases_of_qwen2() -> None:
     assert not config.output_bias
 
 
+def test_a_context_ends_where_a_window_would_slide() -> None:
+    mistral = {**SMOLLM2, "architectures": ["MistralForCausalLM"], "max_position_embeddings": 32768}
+    assert ModelConfig.from_dict({**mistral, "sliding_window": 1024}).max_position == 1024
+    assert ModelConfig.from_dict(mistral).max_position == 4096  # what transformers takes where nothing is said
+    assert ModelConfig.from_dict({**mistral, "sliding_window": None}).max_position == 32768
+    qwen = {**mistral, "architectures": ["Qwen2ForCausalLM"], "sliding_window": 1024}
+    assert ModelConfig.from_dict(qwen).max_position == 32768
+    assert ModelConfig.from_dict({**qwen, "use_sliding_window": True}).max_position == 1024
+
+
+def test_yarn_stretches_the_context() -> None:
+    scaling = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8192}
+    config = ModelConfig.from_dict({**SMOLLM2, "rope_parameters": scaling})
+    assert config.max_position == 32768
+    assert config.rope.attention_factor == pytest.approx(1.1386, abs=1e-4)
+    assert config.beyond_llama == ""
+
+
+def test_gemma3_as_older_configurations_spell_it() -> None:
+    raw = {**SMOLLM2, **GEMMA3, "sliding_window": 512, "rope_theta": 1e6, "rope_local_base_freq": 1e4,
+           "rope_scaling": {"rope_type": "linear", "factor": 8.0}, "head_dim": 256}  # fmt: skip
+    del raw["rope_parameters"], raw["tie_word_embeddings"]
+    config = ModelConfig.from_dict(raw)
+    assert [layer for layer in range(12) if not config.window(layer)] == [5, 11]
+    assert (config.rope.kind, config.rope.theta, config.rope.factor) == ("linear", 1e6, 8.0)
+    assert config.local_rope is not None
+    assert (config.local_rope.kind, config.local_rope.theta) == ("default", 1e4)
+    assert config.tie_word_embeddings
+    assert config.attention_scale == 1 / 16
+    assert config.max_position == 8192
+    assert config.beyond_llama
+
+
+def test_experts_and_the_layers_without() -> None:
+    raw = {**SMOLLM2, "architectures": ["Qwen3MoeForCausalLM"], "num_hidden_layers": 6, "num_experts": 8,
+           "moe_intermediate_size": 32, "mlp_only_layers": [1], "decoder_sparse_step": 2}  # fmt: skip
+    config = ModelConfig.from_dict(raw)
+    assert [layer for layer in range(6) if config.has_experts(layer)] == [3, 5]
+    assert (config.num_experts, config.num_experts_per_token, config.expert_size) == (8, 8, 32)
+    assert not config.normalize_experts
+    assert config.beyond_llama == "it has experts"
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"architectures": ["GPT2LMHeadModel"]}, "GPT2LMHeadModel is not supported; supported are LlamaForCausalLM"),
         ({"architectures": None, "model_type": "mamba"}, "mamba is not supported"),
         ({"hidden_act": "gelu"}, "activation 'gelu'"),
-        ({"rope_parameters": {"rope_type": "yarn"}}, "type 'yarn' are not supported"),
+        ({"rope_parameters": {"rope_type": "longrope"}}, "'longrope' are not supported; supported are default, linear"),
+        ({"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}}, "part of the head"),
         ({"num_key_value_heads": 4}, "cannot share"),
         ({"head_dim": 63}, "even head size"),
         ({"vocab_size": 0}, "vocab_size is 0"),
         ({"vocab_size": "many"}, "cannot be read"),
         ({"quantization_config": {"quant_method": "awq"}}, "quantised by 'awq'"),
-        ({"architectures": ["MistralForCausalLM"], "sliding_window": 4096}, "sliding window"),
+        ({"architectures": ["Qwen2ForCausalLM"], "layer_types": ["chunked_attention"] * 30}, "layers of type 'chunked"),
+        ({**GEMMA3, "layer_types": ["full_attention"]}, "of 12 layers are not supported"),
+        ({**GEMMA3, "final_logit_softcapping": 30.0}, "final_logit_softcapping"),
+        ({**GEMMA3, "use_bidirectional_attention": True}, "both directions"),
+        ({**GEMMA3, "hidden_activation": "gelu"}, "only 'gelu_pytorch_tanh'"),
+        ({**GEMMA3, "sliding_window": 0}, "sliding_window is 0"),
+        ({"architectures": ["MixtralForCausalLM"], "num_experts_per_tok": 9}, "9 of 8 experts"),
+        ({"architectures": ["MixtralForCausalLM"], "num_experts_per_tok": 0}, "num_experts_per_token is 0"),
         ({"partial_rotary_factor": 0.5}, "part of the head"),
     ],
 )

@@ -148,15 +148,21 @@ class _Driver(QObject):
     def _end(self, status: int) -> None:
         self._timer.stop()
         self._status = status
-        path = self._request.screenshot
-        if path is not None and not self._window.save_screenshot(path):
-            print(f"cutaway: --screenshot {path}: cannot be written", file=sys.stderr)
-            self._status = 1
         session = self._window.session
         feed = session.recorder if isinstance(session, LiveSession) else None
-        self._window.close()
+        failed = self._window.presenter.failed
+        try:
+            path = self._request.screenshot
+            if path is not None and not self._window.save_screenshot(path):
+                print(f"cutaway: --screenshot {path}: cannot be written", file=sys.stderr)
+                self._status = 1
+        finally:
+            self._window.close()
         if feed is not None and (feed.error or feed.dropped):
             print(f"cutaway: {feed.path}: {feed.error or f'{feed.dropped} steps were not recorded'}", file=sys.stderr)
+            self._status = 1
+        for name, reason in failed.items():
+            print(f"cutaway: the panel {name} failed: {reason}", file=sys.stderr)
             self._status = 1
 
     def finish(self, status: int) -> int:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject
 
+from app.banner import Action
 from app.engine_texts import refusal_text, say
 from app.session import LiveSession
 
@@ -38,11 +39,11 @@ class EngineWatch(QObject):
         if engine.status == "failed" and engine.info is not None:
             text = self.tr("The engine stopped: {reason}. The run up to here can be looked at.").format(
                 reason=say(engine.failure or engine.error or ""))
-            self._tell_once("engine", text, self.tr("Start again"), window.restart)
+            self.tell_once("engine", text, [(self.tr("Start again"), window.restart)])
         feed = session.recorder
         if feed is not None and feed.error is not None:
-            self._tell_once(f"record {feed.path}", say(feed.error), self.tr("Record elsewhere…"),
-                            window.asking.choose_record_file)
+            self.tell_once(f"record {feed.path}", say(feed.error),
+                           [(self.tr("Record elsewhere…"), window.asking.choose_record_file)])
 
     def _why_no_prompt(self, session: LiveSession) -> str:
         engine = session.engine
@@ -51,7 +52,8 @@ class EngineWatch(QObject):
             return self.tr("The model is being loaded.") if loading else self.tr("There is no model.")
         return "" if engine.is_alive() else self.tr("The engine has stopped.")
 
-    def _tell_once(self, key: str, text: str, action: str, act: Callable[[], object]) -> None:
+    def tell_once(self, key: str, text: str, actions: Sequence[Action] = ()) -> None:
+        """Say that something is wrong, with what can be done; not again for the same ``key`` in this run."""
         if key not in self._told:
             self._told.add(key)
-            self._window.banner.tell(text, "bad", [(action, act)])
+            self._window.banner.tell(text, "bad", actions)

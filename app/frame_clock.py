@@ -60,22 +60,25 @@ class FrameClock(QObject):
 
     def _tick(self) -> None:
         start, worked = time.perf_counter(), time.thread_time()
-        drawn = self._frame(start)
-        if drawn:
-            QCoreApplication.sendPostedEvents(None, QEvent.Type.UpdateRequest.value)
-        end = time.perf_counter()
-        if drawn:
-            slot = self.frames % KEPT
-            self._times_ms[slot] = (end - start) * 1e3
-            self.frames += 1
-            if self._drawn_at is not None:
-                self._busy_s += start - self._drawn_at
-                self._busy_frames += 1
-        self._drawn_at = start if drawn else None
-        if self._running:
-            work = time.thread_time() - worked
-            pause = max(FRAME_S - (end - start), work / DUTY - (end - start)) if drawn else IDLE_S
-            self._timer.start(max(1, round(pause * 1e3)))
+        drawn = False
+        try:
+            drawn = self._frame(start)
+            if drawn:
+                QCoreApplication.sendPostedEvents(None, QEvent.Type.UpdateRequest.value)
+                self._count(start, time.perf_counter())
+        finally:
+            self._drawn_at = start if drawn else None
+            if self._running:
+                took, work = time.perf_counter() - start, time.thread_time() - worked
+                pause = max(FRAME_S, work / DUTY) - took if drawn else IDLE_S
+                self._timer.start(max(1, round(pause * 1e3)))
+
+    def _count(self, start: float, end: float) -> None:
+        self._times_ms[self.frames % KEPT] = (end - start) * 1e3
+        self.frames += 1
+        if self._drawn_at is not None:
+            self._busy_s += start - self._drawn_at
+            self._busy_frames += 1
 
     def reset(self) -> None:
         """Forget the frames so far."""

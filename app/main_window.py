@@ -235,6 +235,9 @@ class MainWindow(QMainWindow):
         if isinstance(session, LiveSession):
             self.engine_watch.look(session)
             self.preparation.update()
+        for name, reason in self.presenter.failed.items():
+            text = self.tr("The panel {name} failed and stands still: {reason}. The run goes on.")
+            self.engine_watch.tell_once(f"panel {name}", text.format(name=self.panels[name].title, reason=reason))
         self._sync_commands()
         return self.strip_feed.update(self.clock.recent_ms())
 

@@ -6,6 +6,7 @@ scrubs, all of them at once.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 
 from app.engine_texts import say
@@ -15,6 +16,8 @@ from engine.trace.knobs import KnobValue
 from widgets.knob_panel import KnobPanel
 from widgets.painting import Panel
 from widgets.transport import Source, TransportBar, TransportStatus
+
+log = logging.getLogger(__name__)
 
 TRANSPORT_INTERVAL_S = 1 / 15
 
@@ -31,6 +34,7 @@ class Presenter:
         self._transport_due = 0.0
         self._transport_waiting = True
         self._knobs: dict[str, KnobValue] | None = None
+        self.failed: dict[str, str] = {}  # panels that cannot show this session, and why
 
     @property
     def session(self) -> Session | None:
@@ -39,6 +43,7 @@ class Presenter:
     def set_session(self, session: Session | None) -> None:
         self._session = session
         self._knobs = None
+        self.failed = {}
         self._waiting = set()
         self._transport_waiting = True
         self._transport_due = 0.0
@@ -79,8 +84,19 @@ class Presenter:
         self._transport.set_status(transport_status(self._session))
 
     def _show(self, name: str, session: Session) -> bool:
+        """Show one panel the newest view. A panel that fails is left alone from then on, and the others go on."""
+        try:
+            return self._show_view(name, session)
+        except Exception as failure:
+            log.exception("the panel %s failed", name)
+            self.failed.setdefault(name, f"{type(failure).__name__}: {failure}")
+            return False
+
+    def _show_view(self, name: str, session: Session) -> bool:
         panel, view = self._panels[name], session.view
         assert view is not None
+        if name in self.failed:
+            return False
         if isinstance(panel, KnobPanel):
             if view.state.knobs == self._knobs:
                 return False

@@ -44,8 +44,8 @@ class StripFeed(QObject):
         at = session.source.last_step if session.is_live else view.state.step
         rates = session.source.series.latency(at, RATE_WINDOW)
         steps_tip = self.tr("Steps of the engine a second, over the last {n} steps").format(n=RATE_WINDOW)
-        engine = StatusItem(self.tr("engine"), f"{format_number(rates.steps_per_s)} {self.tr('steps/s')}",
-                            tooltip=steps_tip)
+        engine = StatusItem(self.tr("engine"), self.tr("{rate} steps/s").format(
+            rate=format_number(rates.steps_per_s)), tooltip=steps_tip)
         if isinstance(session, LiveSession) and session.engine.status in ("paused", "idle", "finished", "stopped"):
             state = {"paused": self.tr("paused"), "idle": self.tr("idle"), "finished": self.tr("all served"),
                      "stopped": self.tr("stopped")}[session.engine.status]
@@ -53,7 +53,7 @@ class StripFeed(QObject):
         hits = counters.hit_tokens / counters.queried_tokens if counters.queried_tokens else math.nan
         return [
             engine,
-            StatusItem(self.tr("output"), f"{format_number(rates.output_tokens_per_s, 0)} {self.tr('tok/s')}",
+            StatusItem(self.tr("output"), f"{format_number(rates.output_tokens_per_s, 0)} tok/s",
                        tooltip=self.tr("Output tokens of all requests a second, over the last {n} steps").format(
                            n=RATE_WINDOW)),
             StatusItem(self.tr("KV"), format_percent(view.state.kv_usage),

@@ -1481,6 +1481,10 @@
         <translation>打开另一个…</translation>
     </message>
     <message>
+        <source>The panel {name} failed and stands still: {reason}. The run goes on.</source>
+        <translation>面板“{name}”出错并已停住：{reason}。运行继续。</translation>
+    </message>
+    <message>
         <source>The recording is in {path}.</source>
         <translation>录像保存在 {path}。</translation>
     </message>
@@ -1762,6 +1766,10 @@
     <message>
         <source>engine</source>
         <translation>引擎</translation>
+    </message>
+    <message>
+        <source>{rate} steps/s</source>
+        <translation>{rate} 步/秒</translation>
     </message>
     <message>
         <source>paused</source>

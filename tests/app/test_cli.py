@@ -15,6 +15,7 @@ import pytest
 
 from app.cli import main, parse_knobs
 from engine.trace.history import LiveHistory
+from engine.trace.reader import RecordingError, open_recording
 from tests.app.conftest import STEPS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -178,25 +179,53 @@ def test_a_run_whose_model_cannot_be_had_ends_with_a_reason(extra: list[str], tm
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_closes_the_window(recording: Path, number: signal.Signals) -> None:
-    process = subprocess.Popen([sys.executable, "-m", "app", "open", str(recording), "--exit-after", "50"], cwd=ROOT,
-                               env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
+    code = """
+import sys
+from app import cli
+from app.main_window import MainWindow
+
+show = MainWindow.show_recording
+
+def show_and_tell(*arguments, **options):
+    show(*arguments, **options)
+    print("up", flush=True)
+
+MainWindow.show_recording = show_and_tell
+sys.exit(cli.main(sys.argv[1:]))
+"""
+    process = subprocess.Popen([sys.executable, "-c", code, "open", str(recording), "--exit-after", "50"], cwd=ROOT,
+                               env=ENVIRONMENT, stdout=subprocess.PIPE, text=True)
     try:
-        time.sleep(3)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n"
         process.send_signal(number)
         assert process.wait(10) == 0
     finally:
         process.kill()
+        process.communicate()
+
+
+def steps_in(path: Path) -> int:
+    """How many steps a recording holds that is still being written."""
+    try:
+        source = open_recording(path)
+    except RecordingError:
+        return 0
+    try:
+        return source.last_step + 1
+    finally:
+        source.close()
 
 
 @pytest.mark.model
 def test_a_headless_run_is_recorded_and_ends_cleanly_on_a_signal(tmp_path: Path) -> None:
     path = tmp_path / "run.mcap"
     process = subprocess.Popen(
-        [sys.executable, "-m", "app", "run", "--scenario", "shared-prefix", "--headless", "--record", str(path),
-         "--set", "prompt_tokens_max=30"], cwd=ROOT, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
+        [sys.executable, "-m", "app", "run", "--scenario", "one-chat", "--headless", "--record", str(path)], cwd=ROOT,
+        env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
     try:
         until = time.monotonic() + 60
-        while (not path.exists() or path.stat().st_size < 20_000) and time.monotonic() < until:
+        while steps_in(path) < 2 and time.monotonic() < until:
             time.sleep(0.2)
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate(timeout=20)
@@ -205,7 +234,9 @@ def test_a_headless_run_is_recorded_and_ends_cleanly_on_a_signal(tmp_path: Path)
         process.kill()
     done = cutaway("info", path, "--json")
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["complete"] is True
+    summary = json.loads(done.stdout)
+    assert summary["complete"] is True
+    assert summary["steps"] > 0
 
 
 @pytest.mark.model

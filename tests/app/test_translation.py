@@ -68,6 +68,16 @@ def test_every_text_of_the_program_is_in_the_translation(tmp_path: Path) -> None
     assert len(messages(fresh)) > 300
 
 
+def test_no_text_hides_where_lupdate_does_not_look() -> None:
+    """Inside an f-string a text is neither extracted nor missed."""
+    for folder in ("app", "widgets"):
+        for path in (ROOT / folder).glob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+                if isinstance(node, ast.JoinedStr):
+                    calls = [n for n in ast.walk(node) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)]
+                    assert not [c for c in calls if c.func.attr in ("tr", "translate")], f"{path.name}:{node.lineno}"
+
+
 def test_every_text_is_translated() -> None:
     for (context, source), translation in messages(TS).items():
         assert translation.get("type") is None, f"{context}: {source!r} is unfinished"

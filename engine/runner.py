@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -19,6 +19,7 @@ import numpy as np
 from engine.config import EngineConfig
 from engine.model.config import ModelConfig, UnsupportedModel
 from engine.plan import StepPlan
+from engine.request import SamplingParams
 from engine.trace.events import ModelInfo
 
 if TYPE_CHECKING:
@@ -63,6 +64,9 @@ class ForwardPath(Protocol):
 
     def forward(self, step: StepInput) -> torch.Tensor:
         """Logits, float32 (S, vocabulary). They may lie in a buffer that the next call overwrites."""
+
+    def sample(self, logits: torch.Tensor, params: Sequence[SamplingParams], positions: Sequence[int]) -> list[int]:
+        """A token for each row of what ``forward`` has just returned; see :func:`engine.sampler.sample`."""
 
 
 class Runner:
@@ -125,8 +129,6 @@ class Runner:
 
     def execute(self, plan: StepPlan) -> list[int]:
         """Compute one step: the new tokens of the scheduled requests that sample, in plan order."""
-        from engine.sampler import sample
-
         self._claim_thread()
         start = time.perf_counter_ns()
         if not plan.computed:
@@ -137,7 +139,7 @@ class Runner:
         logits = self._forward_path.forward(step)
         forwarded = time.perf_counter_ns()
         sampled = [entry.request for entry in plan.scheduled if entry.samples]
-        tokens = sample(logits, [r.params for r in sampled], [r.num_tokens for r in sampled])
+        tokens = self._forward_path.sample(logits, [r.params for r in sampled], [r.num_tokens for r in sampled])
         self.phase_ns = {
             "prepare": prepared - start,
             "forward": forwarded - prepared,
@@ -259,6 +261,11 @@ class TorchPath:
         )
         with torch.inference_mode():
             return self._decoder.forward(batch, self._attention)
+
+    def sample(self, logits: torch.Tensor, params: Sequence[SamplingParams], positions: Sequence[int]) -> list[int]:
+        from engine.sampler import sample
+
+        return sample(logits, params, positions)
 
 
 class _Buffers:

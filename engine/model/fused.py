@@ -13,7 +13,7 @@ import ctypes
 import hashlib
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,8 @@ import numpy as np
 
 from engine.model.config import ModelConfig
 from engine.model.decoder import Decoder
+from engine.request import SamplingParams
+from engine.sampler import uniforms
 
 if TYPE_CHECKING:
     import torch
@@ -108,20 +110,16 @@ _COMPLETE = "complete"
 
 
 def _compile_here() -> None:
-    """Run every kernel once on a model of no size, and note that the cache is complete."""
+    """Load a model of no size, which compiles every kernel, and note that the cache is complete."""
     import torch
 
     from engine.model.weights import weight_shapes
-    from engine.runner import StepInput
 
     config = ModelConfig("LlamaForCausalLM", vocab_size=8, hidden_size=8, intermediate_size=8, num_layers=1,
                          num_heads=1, num_kv_heads=1, head_size=load_kernels().PANEL, max_position=16)
     weights = {name: torch.ones(shape) for name, shape in weight_shapes(config).items()}
     path = FusedPath(Decoder(config, weights, max_model_len=16), max_model_len=16, threads=1)
     path.allocate(num_blocks=2, block_size=16)
-    one = np.zeros(1, dtype=np.int64)
-    path.forward(StepInput(token_ids=one, positions=one, query_starts=np.array([0, 1]), context_lens=one + 1,
-                           block_tables=np.ones((1, 1), dtype=np.int32), sample_rows=one))
     (_cache_folder() / _COMPLETE).touch()
 
 
@@ -145,7 +143,6 @@ class FusedPath:
         self._threads = threads
         self._eps = np.float32(config.rms_norm_eps)
         self._scale = np.float32(config.head_size**-0.5)
-        self._matrices: list[np.ndarray] = []  # keeps the memory behind the addresses
         self._weights = self._pack(decoder, progress)
         self._sync = np.zeros(16, dtype=np.int64)
         self._yield = _yield_address()
@@ -168,6 +165,16 @@ class FusedPath:
             head_size=config.head_size, vocab=config.vocab_size, qk_norm=int(config.qk_norm),
             num_blocks=num_blocks, block_size=block_size,
         )  # fmt: skip
+        if self._buffers is None:
+            self._load_machine_code()
+
+    def _load_machine_code(self) -> None:
+        """Run a step of nothing, and a choice among nothing: what is compiled is loaded now and not in a run."""
+        from engine.runner import StepInput
+
+        none = np.zeros(0, dtype=np.int64)
+        self.forward(StepInput(none, none, np.zeros(1, dtype=np.int64), none, np.zeros((0, 1), dtype=np.int32), none))
+        self.sample(None, [SamplingParams(temperature=1.0)], [0])
 
     def forward(self, step: StepInput) -> torch.Tensor:
         """See :class:`engine.runner.ForwardPath`. The result is a view of a buffer."""
@@ -188,6 +195,22 @@ class FusedPath:
         self._crew.run(kernels.forward, rest)
         return torch.from_numpy(self._buffers.logits[:samples, : self._config.vocab_size])
 
+    def sample(
+        self, logits: torch.Tensor | None, params: Sequence[SamplingParams], positions: Sequence[int]
+    ) -> list[int]:
+        """As :func:`engine.sampler.sample`, for the logits of the last step, which lie in the buffer."""
+        tokens: list[int] = self._buffers.best[: len(params)].tolist()
+        rows = [row for row, wanted in enumerate(params) if wanted.temperature > 0]
+        if rows:
+            drawn = uniforms([params[row].seed for row in rows], [positions[row] for row in rows])
+            for row, uniform in zip(rows, drawn, strict=True):
+                wanted = params[row]
+                tokens[row] = self._kernels.draw(
+                    self._buffers.logits[row], float(wanted.temperature), int(wanted.top_k), float(wanted.top_p),
+                    float(uniform), self._weights_scratch,
+                )  # fmt: skip
+        return tokens
+
     def _reserve(self, tokens: int, samples: int, requests: int) -> None:
         """Make the buffers large enough; they grow to the largest step seen and stay."""
         kernels, config = self._kernels, self._config
@@ -196,9 +219,10 @@ class FusedPath:
         self._tokens = tokens = max(tokens, min(2 * self._tokens, 8192), 16)
         self._samples = samples = max(samples, min(2 * self._samples, 256))
         group = config.num_heads // config.num_kv_heads
-        attention = (2 * kernels.ATTENTION_ROWS * config.head_size
-                     + kernels.GEMM_ROWS * kernels.PANEL
-                     + kernels.ATTENTION_ROWS * (self._max_model_len + 4 * kernels.SCORES))
+        # A piece of attention has rows of one key-value head, or all heads of one token.
+        attention_rows = max(kernels.ATTENTION_ROWS, config.num_heads)
+        scratch = (kernels.GEMM_ROWS * kernels.PANEL
+                   + attention_rows * (2 * config.head_size + self._max_model_len + 4 * kernels.SCORES))
 
         def rows(count: int, width: int, multiple: int) -> np.ndarray:
             return np.zeros((count, -(-width // multiple) * multiple), dtype=np.float32)
@@ -210,11 +234,13 @@ class FusedPath:
             attended=rows(tokens, config.num_heads * config.head_size, 1),
             gated=rows(tokens, config.intermediate_size, kernels.LANES),
             logits=rows(samples, config.vocab_size, kernels.PANEL),
-            # Every request has at most one piece that is not full, and no request has fewer rows than tokens.
-            items=np.zeros((tokens * group // kernels.ATTENTION_ROWS + tokens + 1, 2), dtype=np.int64),
+            best=np.zeros(samples, dtype=np.int64),
+            # Every request has at most one piece a head that is not full, and at least one token.
+            items=np.zeros(
+                (config.num_kv_heads * (tokens * group // kernels.ATTENTION_ROWS + tokens), 4), dtype=np.int64),
             counters=np.zeros(config.num_layers + 1, dtype=np.int64),
             zeros=np.zeros(kernels.PANEL, dtype=np.float32),
-            scratch=rows(self._threads, attention, 16),
+            scratch=rows(self._threads, scratch, 16),
         )
 
     def _pack(self, decoder: Decoder, progress: Progress | None) -> Any:
@@ -222,6 +248,18 @@ class FusedPath:
         lanes, panel = kernels.LANES, kernels.PANEL
         layers = decoder.layers
         addresses = np.zeros((len(layers), 4), dtype=np.int64)
+
+        def packed_size(shape: tuple[int, ...], width: int) -> int:
+            columns, depth = shape
+            return -(-columns // width) * 2 * lanes * depth * decoder.dtype.itemsize
+
+        first = layers[0]
+        arena = self._arena = _Arena(
+            len(layers) * (packed_size(first.qkv.shape, panel) + packed_size(first.output.shape, panel)
+                           + packed_size((config.intermediate_size, config.hidden_size), lanes)
+                           + packed_size(first.down.shape, panel))
+            + packed_size(decoder.head.shape, panel)
+        )  # fmt: skip
 
         def padded_bias(bias: torch.Tensor | None, width: int, gated: bool = False) -> np.ndarray:
             if gated:
@@ -250,15 +288,18 @@ class FusedPath:
             norms["mlp"].append(layer.mlp_norm.float().numpy())
             norms["query"].append(unused if layer.query_norm is None else layer.query_norm.float().numpy())
             norms["key"].append(unused if layer.key_norm is None else layer.key_norm.float().numpy())
-            addresses[index, 0] = self._pack_matrix(layer.qkv)
-            addresses[index, 1] = self._pack_matrix(layer.output)
-            addresses[index, 2] = self._pack_matrix(*layer.gate_up.chunk(2))
-            addresses[index, 3] = self._pack_matrix(layer.down)
+            addresses[index, 0] = self._pack_matrix(arena, layer.qkv)
+            addresses[index, 1] = self._pack_matrix(arena, layer.output)
+            addresses[index, 2] = self._pack_matrix(arena, *layer.gate_up.chunk(2))
+            addresses[index, 3] = self._pack_matrix(arena, layer.down)
             # What is packed is not needed twice.
             layer.qkv = layer.output = layer.gate_up = layer.down = layer.input_norm.new_empty(0)
             if progress is not None:
                 progress("Packing weights", (index + 1) / (len(layers) + 1))
-        head = self._pack_matrix(decoder.head)
+        head = self._pack_matrix(arena, decoder.head)
+        head_bias = padded_bias(None, config.vocab_size)
+        head_bias[config.vocab_size :] = -np.inf  # columns that only fill the last panel are never chosen
+        self._weights_scratch = np.zeros_like(head_bias)
         table = np.ascontiguousarray(_bits(decoder.embedding))
         return kernels.Weights(
             embedding_u16=table.view(np.uint16), embedding_f32=table.view(np.float32), matrices=addresses, head=head,
@@ -266,39 +307,54 @@ class FusedPath:
             final_norm=decoder.norm.float().numpy().copy(),
             query_norm=np.stack(norms["query"]), key_norm=np.stack(norms["key"]),
             qkv_bias=np.stack(qkv_bias), output_bias=np.stack(output_bias), gate_up_bias=np.stack(gate_up_bias),
-            down_bias=np.stack(down_bias), head_bias=padded_bias(None, config.vocab_size),
+            down_bias=np.stack(down_bias), head_bias=head_bias,
             cos=decoder.cos.numpy(), sin=decoder.sin.numpy(),
         )  # fmt: skip
 
-    def _pack_matrix(self, matrix: torch.Tensor, gated: torch.Tensor | None = None) -> int:
+    def _pack_matrix(self, arena: _Arena, matrix: torch.Tensor, gated: torch.Tensor | None = None) -> int:
         """Lay (columns, depth) out by panels of columns and return the address. See ``gemm_tile``.
 
         With ``gated`` the two matrices share panels: a vector of the first, then one of the second.
         """
         lanes = self._kernels.LANES
+        columns, depth = matrix.shape
+        bits = _bits(matrix)
         if gated is None:
-            columns, depth = matrix.shape
             panels = -(-columns // (2 * lanes))
-            whole = np.zeros((panels, 2, lanes, depth), dtype=_bits(matrix).dtype)
-            whole.reshape(-1, depth)[:columns] = _bits(matrix)
-            low, high = whole[:, 0], whole[:, 1]
+            halves = np.zeros((panels, 2, lanes, depth), dtype=bits.dtype)
+            halves.reshape(-1, depth)[:columns] = bits
         else:
-            columns, depth = matrix.shape
             panels = -(-columns // lanes)
-            both = np.zeros((2, panels, lanes, depth), dtype=_bits(matrix).dtype)
-            both[0].reshape(-1, depth)[:columns] = _bits(matrix)
+            both = np.zeros((2, panels, lanes, depth), dtype=bits.dtype)
+            both[0].reshape(-1, depth)[:columns] = bits
             both[1].reshape(-1, depth)[:columns] = _bits(gated)
-            low, high = both[0], both[1]
+            halves = both.transpose(1, 0, 2, 3)
+        packed = arena.take((panels, depth, 2 * lanes), bits.dtype)
         if self._bf16:
-            packed = np.empty((panels, depth, 2 * lanes), dtype=np.uint16)
-            packed[:, :, 0::2] = low.transpose(0, 2, 1)
-            packed[:, :, 1::2] = high.transpose(0, 2, 1)
+            packed[:, :, 0::2] = halves[:, 0].transpose(0, 2, 1)
+            packed[:, :, 1::2] = halves[:, 1].transpose(0, 2, 1)
         else:
-            packed = np.empty((panels, depth, 2 * lanes), dtype=np.float32)
-            packed[:, :, :lanes] = low.transpose(0, 2, 1)
-            packed[:, :, lanes:] = high.transpose(0, 2, 1)
-        self._matrices.append(packed)
+            packed[:, :, :lanes] = halves[:, 0].transpose(0, 2, 1)
+            packed[:, :, lanes:] = halves[:, 1].transpose(0, 2, 1)
         return packed.ctypes.data
+
+
+class _Arena:
+    """One piece of memory for all matrices, in the order in which a step reads them.
+
+    What is fetched ahead of the last panel of one matrix is then the beginning of the next; and large pieces get
+    large pages from the operating system.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._memory = np.empty(size, dtype=np.uint8)
+        self._used = 0
+
+    def take(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        size = int(np.prod(shape)) * dtype.itemsize
+        taken = self._memory[self._used : self._used + size].view(dtype).reshape(shape)
+        self._used += size
+        return taken
 
 
 def _bits(tensor: torch.Tensor) -> np.ndarray:

@@ -173,33 +173,49 @@ def _switch(b: Builder, choice: Value, cases: Sequence[int], emit: Callable[[int
     b.position_at_end(done)
 
 
+def _call_own(b: Builder, name: str, args: Sequence[Value], emit: Callable[[Builder, Sequence[Value]], None]) -> None:
+    """Call a function of integers, which ``emit`` writes the first time. It is never inlined: it is large, and the
+    optimiser would take long over every copy.
+    """
+    name = f"cutaway_{name}"
+    function = b.module.globals.get(name)
+    if function is None:
+        function = ir.Function(b.module, ir.FunctionType(ir.VoidType(), [a.type for a in args]), name)
+        function.linkage = "linkonce_odr"
+        function.attributes.add("noinline")
+        body = ir.IRBuilder(function.append_basic_block("entry"))
+        emit(body, function.args)
+        body.ret_void()
+    b.call(function, args)
+
+
 def _procedure(count: int) -> Any:
     return types.void(*([types.intp] * count))
 
 
 @intrinsic
 def gemm_tile(  # type: ignore[no-untyped-def]
-    typing, bf16, rows, x, x_stride, panel, depth, out, out_stride, bias, residual, residual_stride
+    typing, bf16, rows, x, x_stride, panel, depth, fetch, fetch_step, out, out_stride, bias, residual, residual_stride
 ):
     """``out = x @ panel + bias + residual`` for up to GEMM_ROWS rows and one panel of PANEL columns.
 
     ``x`` is float32 (rows, depth), ``panel`` (depth, PANEL) as packed; strides count bytes. ``residual`` may be
-    ``out``; a stride of 0 adds the same row to all.
+    ``out``; a stride of 0 adds the same row to all. At each step of the depth the cache line at ``fetch`` is fetched,
+    and ``fetch`` moves on by ``fetch_step``.
     """
 
-    def codegen(context, b, signature, args):  # type: ignore[no-untyped-def]
-        bf16, rows, x, x_stride, panel, depth, out, out_stride, bias, residual, residual_stride = args
+    def write(b: Builder, args: Sequence[Value]) -> None:
+        bf16, rows, x, x_stride, panel, depth, fetch, fetch_step, out, out_stride = args[:10]
+        bias, residual, residual_stride = args[10:]
 
         def emit(count: int, packed: bool) -> None:
             bytes_per_step = (4 if packed else 8) * LANES
             starts = [b.add(x, b.mul(x_stride, _int(r))) for r in range(count)]
-            next_panel = b.add(panel, b.mul(depth, _int(bytes_per_step)))
 
             def step(k: Value, sums: list[Value]) -> list[Value]:
-                offset = b.mul(k, _int(bytes_per_step))
-                at = b.add(panel, offset)
+                at = b.add(panel, b.mul(k, _int(bytes_per_step)))
                 for line in range(0, bytes_per_step, 64):
-                    _prefetch(b, b.add(b.add(next_panel, offset), _int(line)))
+                    _prefetch(b, b.add(b.add(fetch, b.mul(k, fetch_step)), _int(line)))
                 if packed:
                     low, high = _unpack(b, _load(b, at, _vector(_i32)))
                 else:
@@ -227,21 +243,27 @@ def gemm_tile(  # type: ignore[no-untyped-def]
                 _switch(b, rows, range(1, GEMM_ROWS + 1), lambda count: emit(count, True))
             with plain:
                 _switch(b, rows, range(1, GEMM_ROWS + 1), lambda count: emit(count, False))
+
+    def codegen(context, b, signature, args):  # type: ignore[no-untyped-def]
+        _call_own(b, "gemm_tile", args, write)
         return context.get_dummy_value()
 
-    return _procedure(11), codegen
+    return _procedure(13), codegen
 
 
 @intrinsic
-def score_tile(typing, bf16, rows, queries, query_stride, keys_a, keys_b, pairs, out, out_stride):  # type: ignore[no-untyped-def]
+def score_tile(  # type: ignore[no-untyped-def]
+    typing, bf16, rows, queries, query_stride, keys_a, keys_b, next_a, next_b, pairs, out, out_stride
+):
     """Products of up to ATTENTION_ROWS queries with the keys of SCORES positions.
 
     ``queries`` is float32 (rows, 2 * pairs). ``keys_a`` and ``keys_b`` are two half tiles, each (pairs, HALF, 2) in
-    bfloat16 or (2 * pairs, HALF) in float32. ``out`` is float32 (rows, SCORES). Strides count bytes.
+    bfloat16 or (2 * pairs, HALF) in float32; the half tiles ``next_a`` and ``next_b`` are fetched into the cache
+    meanwhile. ``out`` is float32 (rows, SCORES). Strides count bytes.
     """
 
-    def codegen(context, b, signature, args):  # type: ignore[no-untyped-def]
-        bf16, rows, queries, query_stride, keys_a, keys_b, pairs, out, out_stride = args
+    def write(b: Builder, args: Sequence[Value]) -> None:
+        bf16, rows, queries, query_stride, keys_a, keys_b, next_a, next_b, pairs, out, out_stride = args
         both = ir.Constant(_vector(_i32, SCORES), list(range(SCORES)))
 
         def emit(count: int, packed: bool) -> None:
@@ -252,7 +274,15 @@ def score_tile(typing, bf16, rows, queries, query_stride, keys_a, keys_b, pairs,
                 first = _load(b, b.add(keys_a, offset), element)
                 return b.shuffle_vector(first, _load(b, b.add(keys_b, offset), element), both)
 
+            # The first half of the steps fetches the one half tile, the second half the other.
+            middle = b.ashr(pairs, _int(1))
+            pair_bytes = (4 if packed else 8) * HALF
+            other = b.sub(next_b, b.mul(middle, _int(2 * pair_bytes)))
+
             def step(pair: Value, sums: list[Value]) -> list[Value]:
+                base = b.select(b.icmp_signed("<", pair, middle), next_a, other)
+                for line in range(0, 2 * pair_bytes, 64):
+                    _prefetch(b, b.add(b.add(base, b.mul(pair, _int(2 * pair_bytes))), _int(line)))
                 if packed:
                     even, odd = _unpack(b, joined(b.mul(pair, _int(4 * HALF))))
                 else:
@@ -277,21 +307,26 @@ def score_tile(typing, bf16, rows, queries, query_stride, keys_a, keys_b, pairs,
                 _switch(b, rows, range(1, ATTENTION_ROWS + 1), lambda count: emit(count, True))
             with plain:
                 _switch(b, rows, range(1, ATTENTION_ROWS + 1), lambda count: emit(count, False))
+
+    def codegen(context, b, signature, args):  # type: ignore[no-untyped-def]
+        _call_own(b, "score_tile", args, write)
         return context.get_dummy_value()
 
-    return _procedure(9), codegen
+    return _procedure(11), codegen
 
 
 @intrinsic
-def value_tile(typing, bf16, rows, weights, weight_stride, values, value_stride, tokens, out, out_stride):  # type: ignore[no-untyped-def]
+def value_tile(  # type: ignore[no-untyped-def]
+    typing, bf16, rows, weights, weight_stride, values, following, value_stride, tokens, out, out_stride
+):
     """``out += weights @ values`` for up to ATTENTION_ROWS rows and PANEL columns of the head.
 
-    ``weights`` is float32 (rows, tokens), ``values`` (tokens, PANEL) as packed, ``out`` float32 (rows, PANEL).
-    Strides count bytes.
+    ``weights`` is float32 (rows, tokens), ``values`` (tokens, PANEL) as packed, ``out`` float32 (rows, PANEL). The
+    values at ``following`` are fetched into the cache meanwhile. Strides count bytes.
     """
 
-    def codegen(context, b, signature, args):  # type: ignore[no-untyped-def]
-        bf16, rows, weights, weight_stride, values, value_stride, tokens, out, out_stride = args
+    def write(b: Builder, args: Sequence[Value]) -> None:
+        bf16, rows, weights, weight_stride, values, following, value_stride, tokens, out, out_stride = args
 
         def emit(count: int, packed: bool) -> None:
             starts = [b.add(weights, b.mul(weight_stride, _int(r))) for r in range(count)]
@@ -300,7 +335,10 @@ def value_tile(typing, bf16, rows, weights, weight_stride, values, value_stride,
             ]
 
             def step(token: Value, sums: list[Value]) -> list[Value]:
-                at = b.add(values, b.mul(token, value_stride))
+                offset = b.mul(token, value_stride)
+                at = b.add(values, offset)
+                for line in range(0, (4 if packed else 8) * LANES, 64):
+                    _prefetch(b, b.add(b.add(following, offset), _int(line)))
                 if packed:
                     low, high = _unpack(b, _load(b, at, _vector(_i32)))
                 else:
@@ -323,9 +361,12 @@ def value_tile(typing, bf16, rows, weights, weight_stride, values, value_stride,
                 _switch(b, rows, range(1, ATTENTION_ROWS + 1), lambda count: emit(count, True))
             with plain:
                 _switch(b, rows, range(1, ATTENTION_ROWS + 1), lambda count: emit(count, False))
+
+    def codegen(context, b, signature, args):  # type: ignore[no-untyped-def]
+        _call_own(b, "value_tile", args, write)
         return context.get_dummy_value()
 
-    return _procedure(9), codegen
+    return _procedure(10), codegen
 
 
 @intrinsic

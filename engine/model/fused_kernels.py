@@ -32,12 +32,17 @@ from engine.model.fused_ir import (
     value_tile,
 )
 
-compiled = numba.njit(nogil=True, cache=True, error_model="numpy")
+entry = numba.njit(nogil=True, cache=True, error_model="numpy")
+compiled = numba.njit(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 # Only where nobody is hurt by another order of summation, because that order depends on nothing but a row's length.
-compiled_loosely = numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
+compiled_loosely = numba.njit(
+    nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True,
+    fastmath={"reassoc", "contract", "nsz"},
+)  # fmt: skip
 
 Array = Any  # of NumPy; numba finds the types out by itself
 
+AHEAD = 3 * SCORES  # how many positions ahead keys are fetched
 ROWS_AT_ONCE = 32 * GEMM_ROWS  # rows of a product whose inputs stay in the second-level cache
 
 
@@ -97,11 +102,18 @@ class Buffers(NamedTuple):
     qkv: Array
     attended: Array
     gated: Array
-    logits: Array  # (samples, vocab)
-    items: Array  # int64 (items, 2): a request and its first row, a piece of attention for one thread
+    logits: Array  # (samples, vocab), minus infinity where a row is wider than the vocabulary
+    best: Array  # int64 (samples,): the token with the largest logit
+    items: Array  # int64 (items, 4), pieces of attention: a request, its first row, its first and last + 1 kv head
     counters: Array  # int64 (layers + 1): how many pieces are taken in each layer; at last how many there are
     zeros: Array  # (PANEL,)
     scratch: Array  # (threads, floats)
+
+
+@compiled
+def address(array):  # type: ignore[no-untyped-def]
+    """Where the array begins, as a signed number: with unsigned ones Numba would calculate in floating point."""
+    return np.int64(array.ctypes.data)
 
 
 @compiled
@@ -109,7 +121,7 @@ def barrier(sync, threads, yield_address):  # type: ignore[no-untyped-def]
     """Wait until all threads are here. ``sync`` is int64[16]: the arrivals, and on a line of its own the round."""
     if threads == 1:
         return
-    arrivals = sync.ctypes.data
+    arrivals = address(sync)
     rounds = arrivals + 64
     current = atomic_load(rounds)
     if atomic_add(arrivals, 1) == threads - 1:
@@ -131,28 +143,32 @@ def linear(bf16, x, x_stride, weight, depth, first, last, rows, out, out_stride,
 
     With ``tile`` not 0, a scratch of GEMM_ROWS x PANEL, the product's panels hold a gate and what it gates.
     """
-    panel_bytes = depth * PANEL * (2 if bf16 else 4)
+    step_bytes = PANEL * (2 if bf16 else 4)
+    panel_bytes = depth * step_bytes
     for start in range(0, rows, ROWS_AT_ONCE):
         end = min(rows, start + ROWS_AT_ONCE)
         tiles = -(-(end - start) // GEMM_ROWS)
         for panel in range(first, last):
             row = start
+            packed = weight + panel * panel_bytes
+            extra = bias + panel * PANEL * 4
             for i in range(tiles):
                 count = (end - row + tiles - i - 1) // (tiles - i)  # tiles of equal size, give or take one
                 source = x + row * x_stride
-                packed = weight + panel * panel_bytes
-                extra = bias + panel * PANEL * 4
+                # Each tile fetches its part of the next panel, so that memory never rests and is never waited for.
+                fetch = packed + panel_bytes + panel_bytes // tiles * i
+                fetch_step = step_bytes // tiles
+                before, target, target_stride = residual, tile, PANEL * 4
+                if tile == 0:
+                    target, target_stride = out + row * out_stride + panel * PANEL * 4, out_stride
+                if residual_stride != 0:
+                    before += row * residual_stride + panel * PANEL * 4
+                gemm_tile(
+                    bf16, count, source, x_stride, packed, depth, fetch, fetch_step, target, target_stride, extra,
+                    before, residual_stride,
+                )  # fmt: skip
                 if tile != 0:
-                    gemm_tile(bf16, count, source, x_stride, packed, depth, tile, PANEL * 4, extra, residual, 0)
                     gate_rows(count, tile, out + row * out_stride + panel * LANES * 4, out_stride)
-                else:
-                    before = residual
-                    if residual_stride != 0:
-                        before += row * residual_stride + panel * PANEL * 4
-                    target = out + row * out_stride + panel * PANEL * 4
-                    gemm_tile(
-                        bf16, count, source, x_stride, packed, depth, target, out_stride, extra, before, residual_stride
-                    )
                 row += count
 
 
@@ -179,6 +195,12 @@ def rotate(x, cos, sin):  # type: ignore[no-untyped-def]
 
 
 @compiled
+def from_bits(bits):  # type: ignore[no-untyped-def]
+    """The float32 that has these 32 bits."""
+    return np.uint32(bits).view(np.float32)
+
+
+@compiled
 def to_bf16(x):  # type: ignore[no-untyped-def]
     """The 16 bits of ``x`` rounded to bfloat16, to the nearest and ties to even."""
     bits = np.float32(x).view(np.uint32)
@@ -191,9 +213,10 @@ def embed(shape, weights, token, out):  # type: ignore[no-untyped-def]
     if shape.bf16:
         row = weights.embedding_u16[token]
         for i in range(shape.hidden):
-            out[i] = np.uint32(np.uint32(row[i]) << np.uint32(16)).view(np.float32)
+            out[i] = from_bits(np.uint32(row[i]) << np.uint32(16))
     else:
-        out[: shape.hidden] = weights.embedding_f32[token]
+        for i in range(shape.hidden):
+            out[i] = weights.embedding_f32[token, i]
 
 
 @compiled
@@ -224,12 +247,25 @@ def cache_row(shape, kv_u16, kv_f32, start, offset, keys, values):  # type: igno
 
 
 @compiled
-def attend(shape, step, buffers, layer_address, request, first_row, kv_head, scale, thread):  # type: ignore[no-untyped-def]
-    """Attention of up to ATTENTION_ROWS rows of one request for one key-value head.
+def half_tiles(keys, table, position, limit, block_size, block_bytes, half_bytes):  # type: ignore[no-untyped-def]
+    """Where the keys of SCORES positions from ``position`` on lie; those from ``limit`` on may be anything."""
+    position = min(position, (limit - 1) // SCORES * SCORES)
+    tile_a = keys + table[position // block_size] * block_bytes + position % block_size // HALF * half_bytes
+    second = position + HALF
+    if second >= limit:
+        return tile_a, tile_a
+    return tile_a, keys + table[second // block_size] * block_bytes + second % block_size // HALF * half_bytes
+
+
+@compiled
+def attend(shape, step, buffers, layer_address, item, scale, thread):  # type: ignore[no-untyped-def]
+    """One piece of attention: up to ATTENTION_ROWS rows of one request for some of its key-value heads.
 
     A row is one query head of one token; rows of a token lie together, because they read the same keys. Scores of all
-    positions are kept until their largest is known, so nothing is ever rescaled.
+    positions are kept until their largest is known, so nothing is ever rescaled. Heads take turns at each tile,
+    because their keys lie side by side and memory likes to be read in long runs.
     """
+    request, first_row, first_head, last_head = item[0], item[1], item[2], item[3]
     size, block_size = shape.head_size, shape.block_size
     group = shape.heads // shape.kv_heads
     element = 2 if shape.bf16 else 4
@@ -238,80 +274,175 @@ def attend(shape, step, buffers, layer_address, request, first_row, kv_head, sca
     table = step.block_tables[request]
 
     scratch = buffers.scratch[thread]
-    width = ATTENTION_ROWS * size
-    queries = scratch[:width]
-    output = scratch[width : 2 * width]
-    scores = scratch[2 * width + GEMM_ROWS * PANEL :]
+    queries = scratch[GEMM_ROWS * PANEL :]
+    output = queries[(last_head - first_head) * rows * size :]
+    scores = output[(last_head - first_head) * rows * size :]
     last_token = first_token + (first_row + rows - 1) // group
     limit = step.positions[last_token] + 1  # rows attend to their own position and all before it
     score_width = (limit + SCORES - 1) // SCORES * SCORES + SCORES  # not a power of two, which would crowd the cache
-    for r in range(rows):
-        token = first_token + (first_row + r) // group
-        head = kv_head * group + (first_row + r) % group
-        queries[r * size : (r + 1) * size] = buffers.qkv[token, head * size : (head + 1) * size]
-        output[r * size : (r + 1) * size] = np.float32(0.0)
+    for kv_head in range(first_head, last_head):
+        for r in range(rows):
+            token = first_token + (first_row + r) // group
+            source = (kv_head * group + (first_row + r) % group) * size
+            start = ((kv_head - first_head) * rows + r) * size
+            for i in range(size):
+                queries[start + i] = buffers.qkv[token, source + i]
+                output[start + i] = np.float32(0.0)
 
     head_bytes = block_size * size * element
     block_bytes = 2 * shape.kv_heads * head_bytes
     half_bytes = HALF * size * element
-    keys = layer_address + kv_head * head_bytes
-    values = layer_address + (shape.kv_heads + kv_head) * head_bytes
-    score_address = scores.ctypes.data
+    keys = layer_address + first_head * head_bytes
+    values = keys + shape.kv_heads * head_bytes
+    query_address, output_address, score_address = address(queries), address(output), address(scores)
     for position in range(0, limit, SCORES):
-        tile_a = keys + table[position // block_size] * block_bytes + position % block_size // HALF * half_bytes
-        tile_b = tile_a
-        second = position + HALF
-        if second < limit:
-            tile_b = keys + table[second // block_size] * block_bytes + second % block_size // HALF * half_bytes
-        score_tile(
-            shape.bf16, rows, queries.ctypes.data, size * 4, tile_a, tile_b, size // 2, score_address + position * 4,
-            score_width * 4,
-        )  # fmt: skip
+        tile_a, tile_b = half_tiles(keys, table, position, limit, block_size, block_bytes, half_bytes)
+        next_a, next_b = half_tiles(keys, table, position + AHEAD, limit, block_size, block_bytes, half_bytes)
+        for head in range(last_head - first_head):
+            shift = head * head_bytes
+            score_tile(
+                shape.bf16, rows, query_address + head * rows * size * 4, size * 4, tile_a + shift, tile_b + shift,
+                next_a + shift, next_b + shift, size // 2,
+                score_address + (head * rows * score_width + position) * 4, score_width * 4,
+            )  # fmt: skip
 
-    for r in range(rows):
-        seen = step.positions[first_token + (first_row + r) // group] + 1
+    for row in range((last_head - first_head) * rows):
+        seen = step.positions[first_token + (first_row + row % rows) // group] + 1
         vectors = (seen + SCORES - 1) // SCORES
-        start = r * score_width
+        start = row * score_width
         for i in range(seen, vectors * SCORES):
             scores[start + i] = -np.inf
         largest = row_max(score_address + start * 4, vectors)
         total = row_exp(score_address + start * 4, vectors, largest, scale)
         for i in range(vectors * SCORES, limit):
             scores[start + i] = np.float32(0.0)
-        queries[r] = np.float32(1.0) / total  # the queries have served
+        queries[row] = np.float32(1.0) / total  # the queries have served
 
     for position in range(0, limit, block_size):
         block = values + table[position // block_size] * block_bytes
+        following = values + table[min(position + block_size, limit - 1) // block_size] * block_bytes
         count = min(block_size, limit - position)
-        for panel in range(0, size, PANEL):
-            value_tile(
-                shape.bf16, rows, score_address + position * 4, score_width * 4, block + panel * element,
-                size * element, count, output.ctypes.data + panel * 4, size * 4,
-            )  # fmt: skip
+        for head in range(last_head - first_head):
+            for panel in range(0, size, PANEL):
+                shift = head * head_bytes + panel * element
+                value_tile(
+                    shape.bf16, rows, score_address + (head * rows * score_width + position) * 4, score_width * 4,
+                    block + shift, following + shift, size * element, count,
+                    output_address + (head * rows * size + panel) * 4, size * 4,
+                )  # fmt: skip
 
-    for r in range(rows):
-        token = first_token + (first_row + r) // group
-        head = kv_head * group + (first_row + r) % group
-        for i in range(size):
-            buffers.attended[token, head * size + i] = output[r * size + i] * queries[r]
+    for kv_head in range(first_head, last_head):
+        for r in range(rows):
+            token = first_token + (first_row + r) // group
+            target = (kv_head * group + (first_row + r) % group) * size
+            row = (kv_head - first_head) * rows + r
+            for i in range(size):
+                buffers.attended[token, target + i] = output[row * size + i] * queries[row]
 
 
 @compiled
-def share_out(shape, step, buffers):  # type: ignore[no-untyped-def]
-    """Cut the step's attention into pieces that threads take one after the other."""
+def share_out(shape, step, buffers, threads):  # type: ignore[no-untyped-def]
+    """Cut the step's attention into pieces that threads take one after the other.
+
+    A request with one token is one piece, unless there are so few that threads would stand idle. Longer chunks are
+    cut by rows and by key-value heads.
+    """
     group = shape.heads // shape.kv_heads
+    requests = step.context_lens.shape[0]
     count = 0
-    for request in range(step.context_lens.shape[0]):
+    for request in range(requests):
         rows = (step.query_starts[request + 1] - step.query_starts[request]) * group
+        together = rows <= min(group, ATTENTION_ROWS) and (threads == 1 or requests >= 4 * threads)
+        heads = shape.kv_heads if together else 1
         for row in range(0, rows, ATTENTION_ROWS):
-            buffers.items[count, 0] = request
-            buffers.items[count, 1] = row
-            count += 1
-    buffers.counters[:] = 0
-    buffers.counters[shape.num_layers] = count * shape.kv_heads
+            for head in range(0, shape.kv_heads, heads):
+                item = buffers.items[count]
+                item[0], item[1], item[2], item[3] = request, row, head, head + heads
+                count += 1
+    for layer in range(shape.num_layers):
+        buffers.counters[layer] = 0
+    buffers.counters[shape.num_layers] = count
 
 
 @compiled
+def find_largest(row):  # type: ignore[no-untyped-def]
+    """Where the largest number stands, the first of several. The row fills whole vectors."""
+    largest = row_max(address(row), row.shape[0] // SCORES)
+    for i in range(row.shape[0]):
+        if row[i] == largest:
+            return i
+    return 0  # nothing but NaN
+
+
+@entry
+def draw(logits, temperature, top_k, top_p, uniform, weights):  # type: ignore[no-untyped-def]
+    """Choose a token at random as :mod:`engine.sampler` does, from one row of ``Buffers.logits``.
+
+    ``weights`` is a scratch of the row's size.
+    """
+    count = logits.shape[0]
+    vectors = count // SCORES
+    for i in range(count):
+        weights[i] = logits[i]
+    largest = row_max(address(weights), vectors)
+    scale = np.float32(min(1.0 / temperature, 1e30))  # more would make 0 * infinity of the likeliest token
+    row_exp(address(weights), vectors, largest, scale)
+    if 0 < top_k < count:
+        drop_below(weights, largest_bound(weights, False, top_k))
+    if top_p < 1.0:
+        drop_below(weights, largest_bound(weights, True, top_p * total_of(weights)))
+    target = uniform * total_of(weights)
+    reached = 0.0
+    last = 0
+    for i in range(count):
+        if weights[i] > 0:
+            reached += weights[i]
+            last = i
+            if reached > target:
+                break
+    return last
+
+
+@compiled_loosely
+def total_of(weights):  # type: ignore[no-untyped-def]
+    total = 0.0
+    for i in range(weights.shape[0]):
+        total += weights[i]
+    return total
+
+
+@compiled
+def drop_below(weights, bound):  # type: ignore[no-untyped-def]
+    for i in range(weights.shape[0]):
+        if weights[i] < bound:
+            weights[i] = np.float32(0.0)
+
+
+@compiled_loosely
+def measure(weights, bound, by_weight):  # type: ignore[no-untyped-def]
+    """How many weights are at least ``bound``, or what they weigh together."""
+    total = 0.0
+    for i in range(weights.shape[0]):
+        if weights[i] >= bound:
+            total += weights[i] if by_weight else 1.0
+    return total
+
+
+@compiled
+def largest_bound(weights, by_weight, wanted):  # type: ignore[no-untyped-def]
+    """The largest bound that so many weights reach, or weights that together weigh so much.
+
+    Found bit by bit: numbers from 0 to 1 are in the same order as their bits, so no weight need be sorted.
+    """
+    low = np.uint32(0)  # everything reaches 0
+    for bit in range(29, -1, -1):
+        middle = np.uint32(low | np.uint32(np.uint32(1) << np.uint32(bit)))
+        if measure(weights, from_bits(middle), by_weight) >= wanted:
+            low = middle
+    return from_bits(low)
+
+
+@entry
 def forward(thread, threads, sync, yield_address, shape, eps, scale, weights, step, buffers, kv, kv_u16, kv_f32):  # type: ignore[no-untyped-def]
     """Logits of the step's sampled rows into ``buffers.logits``; keys and values into the cache at address ``kv``."""
     tokens, samples = step.token_ids.shape[0], step.sample_rows.shape[0]
@@ -324,24 +455,25 @@ def forward(thread, threads, sync, yield_address, shape, eps, scale, weights, st
     attended, gated = buffers.attended, buffers.gated
     hidden_stride, normed_stride, qkv_stride = hidden.shape[1] * 4, normed.shape[1] * 4, qkv.shape[1] * 4
     attended_stride, gated_stride = attended.shape[1] * 4, gated.shape[1] * 4
-    zeros = buffers.zeros.ctypes.data
-    tile = buffers.scratch[thread, 2 * ATTENTION_ROWS * size :].ctypes.data
+    zeros = address(buffers.zeros)
+    no = tokens - tokens  # a 0 that Numba does not see, so that it does not make a second version of `linear` for it
+    tile = address(buffers.scratch[thread])
     qkv_panels, hidden_panels = qkv.shape[1] // PANEL, hidden.shape[1] // PANEL
     inner_panels, vocab_panels = gated.shape[1] // LANES, buffers.logits.shape[1] // PANEL
 
     for row in range(first_row, last_row):
         embed(shape, weights, step.token_ids[row], hidden[row])
     if thread == 0:
-        share_out(shape, step, buffers)
+        share_out(shape, step, buffers, threads)
     request = 0
     for layer in range(shape.num_layers):
         for row in range(first_row, last_row):
             rms_norm(hidden[row], weights.input_norm[layer], eps, normed[row])
         barrier(sync, threads, yield_address)
         linear(
-            shape.bf16, normed.ctypes.data, normed_stride, weights.matrices[layer, 0], shape.hidden,
+            shape.bf16, address(normed), normed_stride, weights.matrices[layer, 0], shape.hidden,
             thread * qkv_panels // threads, (thread + 1) * qkv_panels // threads, tokens,
-            qkv.ctypes.data, qkv_stride, weights.qkv_bias[layer].ctypes.data, zeros, 0, 0,
+            address(qkv), qkv_stride, address(weights.qkv_bias[layer]), zeros, no, no,
         )  # fmt: skip
         barrier(sync, threads, yield_address)
         request = 0
@@ -362,47 +494,45 @@ def forward(thread, threads, sync, yield_address, shape, eps, scale, weights, st
             )  # fmt: skip
         barrier(sync, threads, yield_address)
         layer_address = kv + layer * layer_elements * element
-        counter = buffers.counters.ctypes.data + layer * 8
+        counter = address(buffers.counters) + layer * 8
         while True:
             item = atomic_add(counter, 1)
             if item >= buffers.counters[shape.num_layers]:
                 break
-            piece = item // kv_heads
-            attend(
-                shape, step, buffers, layer_address, buffers.items[piece, 0], buffers.items[piece, 1],
-                item % kv_heads, scale, thread,
-            )  # fmt: skip
+            attend(shape, step, buffers, layer_address, buffers.items[item], scale, thread)
         barrier(sync, threads, yield_address)
         linear(
-            shape.bf16, attended.ctypes.data, attended_stride, weights.matrices[layer, 1], heads * size,
+            shape.bf16, address(attended), attended_stride, weights.matrices[layer, 1], heads * size,
             thread * hidden_panels // threads, (thread + 1) * hidden_panels // threads, tokens,
-            hidden.ctypes.data, hidden_stride, weights.output_bias[layer].ctypes.data,
-            hidden.ctypes.data, hidden_stride, 0,
+            address(hidden), hidden_stride, address(weights.output_bias[layer]),
+            address(hidden), hidden_stride, no,
         )  # fmt: skip
         barrier(sync, threads, yield_address)
         for row in range(first_row, last_row):
             rms_norm(hidden[row], weights.mlp_norm[layer], eps, normed[row])
         barrier(sync, threads, yield_address)
         linear(
-            shape.bf16, normed.ctypes.data, normed_stride, weights.matrices[layer, 2], shape.hidden,
+            shape.bf16, address(normed), normed_stride, weights.matrices[layer, 2], shape.hidden,
             thread * inner_panels // threads, (thread + 1) * inner_panels // threads, tokens,
-            gated.ctypes.data, gated_stride, weights.gate_up_bias[layer].ctypes.data, zeros, 0, tile,
+            address(gated), gated_stride, address(weights.gate_up_bias[layer]), zeros, no, tile,
         )  # fmt: skip
         barrier(sync, threads, yield_address)
         linear(
-            shape.bf16, gated.ctypes.data, gated_stride, weights.matrices[layer, 3], shape.inner,
+            shape.bf16, address(gated), gated_stride, weights.matrices[layer, 3], shape.inner,
             thread * hidden_panels // threads, (thread + 1) * hidden_panels // threads, tokens,
-            hidden.ctypes.data, hidden_stride, weights.down_bias[layer].ctypes.data,
-            hidden.ctypes.data, hidden_stride, 0,
+            address(hidden), hidden_stride, address(weights.down_bias[layer]),
+            address(hidden), hidden_stride, no,
         )  # fmt: skip
         barrier(sync, threads, yield_address)
     for sample in range(thread * samples // threads, (thread + 1) * samples // threads):
         rms_norm(hidden[step.sample_rows[sample]], weights.final_norm, eps, normed[sample])
     barrier(sync, threads, yield_address)
     linear(
-        shape.bf16, normed.ctypes.data, normed_stride, weights.head, shape.hidden,
+        shape.bf16, address(normed), normed_stride, weights.head, shape.hidden,
         thread * vocab_panels // threads, (thread + 1) * vocab_panels // threads, samples,
-        buffers.logits.ctypes.data, buffers.logits.shape[1] * 4, weights.head_bias.ctypes.data, zeros, 0, 0,
+        address(buffers.logits), buffers.logits.shape[1] * 4, address(weights.head_bias), zeros, no, no,
     )  # fmt: skip
     barrier(sync, threads, yield_address)
-
+    for sample in range(thread * samples // threads, (thread + 1) * samples // threads):
+        buffers.best[sample] = find_largest(buffers.logits[sample])
+    barrier(sync, threads, yield_address)

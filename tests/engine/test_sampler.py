@@ -105,3 +105,24 @@ def test_uniforms_are_uniform_and_independent() -> None:
     grid = numbers.reshape(200, 200)
     for neighbour in (np.roll(grid, 1, axis=0), np.roll(grid, 1, axis=1)):
         assert abs(np.corrcoef(grid.ravel(), neighbour.ravel())[0, 1]) < 0.025
+
+
+def test_the_fused_sampler_draws_the_same_tokens() -> None:
+    from engine.model.fused import load_kernels
+
+    kernels = load_kernels()
+    rows = torch.randn(60, 1000, generator=torch.Generator().manual_seed(2)) * 3
+    rows[::3] = rows[::3].round()  # many equal logits
+    params = [SamplingParams(temperature=(0.3, 1.0, 1.7)[i % 3], top_k=(0, 1, 7, 40, 2000)[i % 5],
+                             top_p=(1.0, 0.9, 0.3, 1e-9)[i % 4], seed=i) for i in range(60)]  # fmt: skip
+    positions = list(range(60))
+    padded = np.full((60, 1024), -np.inf, dtype=np.float32)
+    padded[:, :1000] = rows.numpy()
+    scratch = np.empty(1024, dtype=np.float32)
+    drawn = [
+        kernels.draw(row, one.temperature, one.top_k, one.top_p, float(uniform), scratch)
+        for row, one, uniform in zip(padded, params, uniforms([p.seed for p in params], positions), strict=True)
+    ]
+    assert drawn == sample(rows, params, positions)
+    assert len(set(drawn)) > 30
+    assert kernels.draw(padded[1], 1e-300, 0, 1.0, 0.999, scratch) == rows[1].argmax()

@@ -10,8 +10,9 @@ It has no thread and no queue of its own; :mod:`engine.worker` gives it both.
 
 from __future__ import annotations
 
+import hashlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -21,11 +22,22 @@ from engine.clock import RunClock
 from engine.config import SCHEDULER_KNOBS, SchedulerConfig
 from engine.model.detokenizer import IncrementalDetokenizer
 from engine.model.tokenizer import Tokenizer
+from engine.output_text import OutputText
 from engine.plan import StepPlan
 from engine.request import Request, RequestRefused, SamplingParams
 from engine.scheduler import Scheduler
-from engine.step_events import build_step_events
-from engine.trace.events import Arrived, Finished, KnobChange, ModelInfo, PhaseTimes, Refused, Sampled, StepEvents
+from engine.step_events import arrival_of, build_step_events
+from engine.trace.events import (
+    Arrived,
+    Finished,
+    KnobChange,
+    Logprobs,
+    ModelInfo,
+    PhaseTimes,
+    Refused,
+    Sampled,
+    StepEvents,
+)
 from engine.trace.knobs import KnobError, KnobValue, knob
 
 POOL_KNOBS = ("num_blocks", "block_size")
@@ -39,6 +51,8 @@ class ModelRunner(Protocol):
     max_model_len: int
     phase_ns: dict[str, int]
     num_threads: int
+    logprobs: Sequence[Logprobs | None]
+    """Of the last :meth:`execute`, for each of its tokens. Looked at only for requests that ask for them."""
 
     def allocate_cache(self, num_blocks: int, block_size: int) -> None: ...
 
@@ -51,11 +65,12 @@ class Engine:
     """Serves requests step by step.
 
     ``knobs`` holds the value of every knob, those of the workload too: the engine does not act on these, but tells
-    of their changes in its events.
+    of their changes in its events. ``seed`` is what requests without a seed get theirs from.
     """
 
     def __init__(self, runner: ModelRunner, tokenizer: Tokenizer, config: SchedulerConfig,
-                 knobs: Mapping[str, KnobValue] | None = None, clock: RunClock | None = None) -> None:
+                 knobs: Mapping[str, KnobValue] | None = None, clock: RunClock | None = None,
+                 seed: int = 0) -> None:
         config = replace(config, max_model_len=min(config.max_model_len, runner.max_model_len))
         self._runner = runner
         self._tokenizer = tokenizer
@@ -64,7 +79,9 @@ class Engine:
         self._check_pool_fits_memory(config.num_blocks, config.block_size)
         self.scheduler = Scheduler(config, runner.eos_token_ids)
         runner.allocate_cache(config.num_blocks, config.block_size)
-        self._detokenizers: dict[str, IncrementalDetokenizer] = {}
+        self._seed = seed
+        self._texts: dict[str, IncrementalDetokenizer | OutputText] = {}
+        self._samples: dict[str, list[str]] = {}  # the names of several samples, by the id that they were asked for as
         self._next_step = 0
         self._next_request = 1
         # What has happened since the last step; the next StepEvents tells of it.
@@ -81,29 +98,61 @@ class Engine:
                     arrival_ns: int | None = None) -> str:
         """Queue a request and return its id. One that can never be served is refused: the next step's events say so.
 
-        ``arrival_ns`` is when it arrived on the run's clock, if that was before now.
+        ``arrival_ns`` is when it arrived on the run's clock, if that was before now. With ``n`` samples the requests
+        are ``0_ID``, ``1_ID``, ...; :meth:`abort` takes their ids or the one that is returned.
         """
-        request_id = f"r{self._next_request}"
-        self._next_request += 1
-        request = Request(request_id, prompt_token_ids, params, priority=priority, salt=salt, prompt_text=prompt_text,
-                          source=source, arrival_ns=self.clock.now_ns() if arrival_ns is None else arrival_ns)
-        try:
-            self.scheduler.add_request(request)
-        except RequestRefused as refusal:
-            self._refused.append(Refused(request_id, refusal.reason, str(refusal), prompt_text))
-            return request_id
-        self._detokenizers[request_id] = IncrementalDetokenizer(self._tokenizer)
-        self._arrived.append(Arrived(
-            request_id, request.arrival_ns, prompt_token_ids, prompt_text, params.max_tokens, params.temperature,
-            priority, salt, source, params.top_k, params.top_p, params.seed, params.ignore_eos))
+        request_id = self._new_id()
+        arrival_ns = self.clock.now_ns() if arrival_ns is None else arrival_ns
+        if problem := params.problem(self._runner.model_info.vocab_size):
+            return self._refuse(request_id, RequestRefused("bad_parameters", problem), prompt_text)
+        # Several samples are requests of their own, with the names that vLLM gives them. They come to the same whole
+        # blocks of the prompt through the prefix cache.
+        names = [request_id] if params.n == 1 else [f"{i}_{request_id}" for i in range(params.n)]
+        seed = self._seed_of(request_id) if params.seed is None else params.seed
+        for i, name in enumerate(names):
+            wanted = params if params.n == 1 and params.seed is not None else params.for_sample(i, seed)
+            request = Request(name, prompt_token_ids, wanted, priority=priority, salt=salt, prompt_text=prompt_text,
+                              source=source, arrival_ns=arrival_ns)
+            try:
+                self.scheduler.add_request(request)
+            except RequestRefused as refusal:  # it is the first of them: they are all alike
+                return self._refuse(request_id, refusal, prompt_text)
+            self._texts[name] = self._make_text(wanted)
+            self._arrived.append(arrival_of(request, parent=request_id if params.n > 1 else ""))
+        if params.n > 1:
+            self._samples[request_id] = names
         return request_id
 
+    def refuse(self, reason: str, message: str, prompt_text: str = "") -> str:
+        """Turn a request away that could not even be made; returns its id. The next step's events tell of it."""
+        return self._refuse(self._new_id(), RequestRefused(reason, message), prompt_text)
+
+    def _refuse(self, request_id: str, refusal: RequestRefused, prompt_text: str) -> str:
+        self._refused.append(Refused(request_id, refusal.reason, str(refusal), prompt_text))
+        return request_id
+
+    def _new_id(self) -> str:
+        request_id = f"r{self._next_request}"
+        self._next_request += 1
+        return request_id
+
+    def _seed_of(self, request_id: str) -> int:
+        """For a request that brings no seed: another for each, and the same ones in every run with this seed."""
+        digest = hashlib.blake2b(f"{self._seed} {request_id}".encode(), digest_size=8).digest()
+        return int.from_bytes(digest, "little", signed=True)
+
+    def _make_text(self, params: SamplingParams) -> IncrementalDetokenizer | OutputText:
+        detokenizer = IncrementalDetokenizer(self._tokenizer)
+        return OutputText(detokenizer, params.stop, params.min_tokens) if params.stop else detokenizer
+
     def abort(self, request_id: str) -> bool:
-        """End a request now; False if it is not in the engine (any more)."""
-        if not self.scheduler.abort(request_id):
-            return False
-        self._aborted.append(Finished(request_id, "abort", self._forget(request_id)))
-        return True
+        """End a request now, or all samples of one; False if it is not in the engine (any more)."""
+        found = False
+        for name in self._samples.pop(request_id, (request_id,)):
+            if self.scheduler.abort(name):
+                self._aborted.append(Finished(name, "abort", self._forget(name)))
+                found = True
+        return found
 
     def set_knob(self, name: str, value: KnobValue) -> None:
         """Turn a knob; it acts from the next step on. Raises :class:`KnobError`, and then nothing has changed."""
@@ -170,19 +219,46 @@ class Engine:
         done = {request.request_id: reason for request, reason in self.scheduler.commit(plan, tokens)}
         sampled: list[Sampled] = []
         finished: list[Finished] = []
-        for entry, token in zip((s for s in plan.scheduled if s.samples), tokens, strict=True):
-            request_id = entry.request.request_id
+        for index, entry in enumerate(s for s in plan.scheduled if s.samples):
+            request, token = entry.request, tokens[index]
+            request_id, params = request.request_id, request.params
             reason = done.get(request_id)
-            # The end-of-sequence token is part of the output, but not of the text.
-            text = "" if reason == "stop" else self._detokenizers[request_id].add(token)
-            sampled.append(Sampled(request_id, token, text))
+            # The token that ends the sequence is part of the output, but not of the text.
+            text = self._texts[request_id]
+            shown = "" if reason == "stop" else text.add(token)
+            logprobs = None if params.logprobs is None else self._with_texts(self._runner.logprobs[index])
+            sampled.append(Sampled(request_id, token, shown, logprobs))
+            stop: str | int | None = None
+            if isinstance(text, OutputText) and text.stopped_by is not None:
+                if reason is None:
+                    self.scheduler.finish(request_id, "stop")
+                reason, stop = "stop", text.stopped_by
+            elif reason == "stop" and (params.ignore_eos or token not in self._runner.eos_token_ids):
+                stop = token
             if reason is not None:
-                finished.append(Finished(request_id, reason, self._forget(request_id)))
+                finished.append(Finished(request_id, reason, self._forget(request_id), stop))
         return sampled, finished
+
+    def _with_texts(self, logprobs: Logprobs | None) -> Logprobs | None:
+        if logprobs is not None:
+            for token in (logprobs.sampled, *logprobs.top):
+                token.text = self._text_of(token.token_id)
+        return logprobs
+
+    def _text_of(self, token_id: int) -> str:
+        """The text of a token alone; the name of one that has none."""
+        return self._tokenizer.decode([token_id]) or self._tokenizer.raw.id_to_token(token_id) or ""
 
     def _forget(self, request_id: str) -> str:
         self._runner.free_request(request_id)
-        return self._detokenizers.pop(request_id).flush()
+        if self._samples:
+            parent = request_id.partition("_")[2]
+            names = self._samples.get(parent, [])
+            if request_id in names:
+                names.remove(request_id)
+                if not names:
+                    del self._samples[parent]
+        return self._texts.pop(request_id).flush()
 
     def _build(self, start_ns: int, plan: StepPlan, phases: PhaseTimes, sampled: list[Sampled],
                finished: list[Finished]) -> StepEvents:

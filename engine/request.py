@@ -5,27 +5,16 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
+from engine.sampling_params import SamplingParams
+
+__all__ = ["Request", "RequestRefused", "RequestStatus", "SamplingParams"]
+
 
 class RequestStatus(enum.Enum):
     WAITING = "waiting"
     RUNNING = "running"
     PREEMPTED = "preempted"  # waiting again, its blocks gone, its output tokens kept
     FINISHED = "finished"
-
-
-@dataclass(frozen=True, slots=True)
-class SamplingParams:
-    """How tokens are chosen, in vLLM's names. ``temperature`` 0 is greedy; ``top_k`` 0 and ``top_p`` 1 are off.
-
-    ``seed`` gives the request a random stream of its own, so that its text does not depend on the batch it is in.
-    """
-
-    temperature: float = 0.0
-    top_k: int = 0
-    top_p: float = 1.0
-    seed: int = 0
-    max_tokens: int = 64
-    ignore_eos: bool = False
 
 
 class RequestRefused(ValueError):
@@ -62,6 +51,7 @@ class Request:
     num_preemptions: int = 0
     arrival_order: int = 0  # set by the scheduler; breaks ties of priority
     length_limit: int = 0  # set by the scheduler: with so many tokens it ends
+    stop_ids: frozenset[int] = frozenset()  # set by the scheduler: with one of these tokens it ends
     finish_reason: str | None = None
 
     def __post_init__(self) -> None:

@@ -40,10 +40,10 @@ def sample(logits: torch.Tensor, params: Sequence[SamplingParams], positions: Se
     return tokens
 
 
-def uniforms(seeds: Sequence[int], positions: Sequence[int]) -> np.ndarray:
+def uniforms(seeds: Sequence[int | None], positions: Sequence[int]) -> np.ndarray:
     """A number in [0, 1) for each pair of a seed and a position: float64, the same on every machine."""
     # Any integer may be a seed; NumPy takes only those that fit.
-    seed = np.array([value & _MASK for value in seeds], dtype=np.uint64)
+    seed = np.array([(value or 0) & _MASK for value in seeds], dtype=np.uint64)
     position = np.array(positions, dtype=np.uint64)
     mixed = _mix(_mix(seed + _GOLDEN) ^ (position * _GOLDEN))
     return (mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53

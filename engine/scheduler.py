@@ -25,6 +25,8 @@ from engine.trace.events import KnobChange, PoolEvent, PoolRebuilt, Preempted
 from engine.trace.knobs import KnobError, KnobValue, knob
 from engine.waiting_queue import ArrivalQueue, PriorityQueue, WaitingQueue, priority_key
 
+_NONE: frozenset[int] = frozenset()
+
 
 class Scheduler:
     """The requests of an engine, its block pool, and the decisions about both.
@@ -91,11 +93,17 @@ class Scheduler:
         self._next_arrival += 1
         request.status = RequestStatus.WAITING
         self._limit_length(request)
+        request.stop_ids = self._stop_ids_of(request)
         self.requests[request.request_id] = request
         self.waiting.add(request)
 
     def _limit_length(self, request: Request) -> None:
         request.length_limit = min(self._length_limit, request.num_prompt_tokens + request.params.max_tokens)
+
+    def _stop_ids_of(self, request: Request) -> frozenset[int]:
+        params = request.params
+        eos = _NONE if params.ignore_eos else self._eos_token_ids
+        return eos.union(params.stop_token_ids) if params.stop_token_ids else eos
 
     def abort(self, request_id: str) -> bool:
         """End a request now; False if there is none of that id."""
@@ -365,7 +373,6 @@ class Scheduler:
         The finished requests have given their blocks back.
         """
         self._open_plan = None
-        eos = self._eos_token_ids
         finished: list[tuple[Request, str]] = []
         left = iter(tokens)
         for entry in plan.scheduled:
@@ -378,7 +385,7 @@ class Scheduler:
                 raise _wrong_number(tokens, plan)
             token_ids = request.token_ids
             token_ids.append(token)
-            if token in eos and not request.params.ignore_eos:
+            if token in request.stop_ids:
                 finished.append((request, "stop"))
             elif len(token_ids) >= request.length_limit:
                 finished.append((request, "length"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from engine.plan import StepPlan
+from engine.request import Request
 from engine.trace.events import (
     Arrived,
     Finished,
@@ -14,6 +15,17 @@ from engine.trace.events import (
     Scheduled,
     StepEvents,
 )
+
+
+def arrival_of(request: Request, parent: str = "") -> Arrived:
+    """The event of a request's arrival; ``parent`` as in :class:`Arrived`."""
+    params = request.params
+    return Arrived(
+        request.request_id, request.arrival_ns, request.prompt_token_ids, request.prompt_text, params.max_tokens,
+        params.temperature, request.priority, request.salt, request.source, params.top_k, params.top_p,
+        params.seed or 0, params.ignore_eos, params.min_p, params.repetition_penalty, params.presence_penalty,
+        params.frequency_penalty, dict(params.logit_bias), params.min_tokens, list(params.stop),
+        list(params.stop_token_ids), params.logprobs, parent)
 
 
 def build_step_events(

@@ -150,7 +150,10 @@ class EngineThread(threading.Thread):
     # ---- commands ------------------------------------------------------------------------------------------------
 
     def submit(self, text: str, **params: Any) -> None:
-        """Send a user's prompt (chat template applied). ``params`` are fields of :class:`SamplingParams`."""
+        """Send a user's prompt (chat template applied). ``params`` are those of :class:`SamplingParams`.
+
+        Ones that do not work are refused in the events, with the reason "bad_parameters".
+        """
         self._commands.put(lambda: self._submit(text, params))
 
     def abort(self, request_id: str) -> None:
@@ -235,7 +238,7 @@ class EngineThread(threading.Thread):
         if self._stopping.is_set():
             return False
         self.clock = RunClock()
-        self._engine = Engine(runner, self._tokenizer, scheduler_config, knobs, self.clock)
+        self._engine = Engine(runner, self._tokenizer, scheduler_config, knobs, self.clock, self.spec.seed)
         if scenario is not None:
             self._workload = Workload(scenario, self._tokenizer, self.spec.seed, knobs,
                                       max_model_len=self._engine.scheduler.config.max_model_len)
@@ -337,9 +340,14 @@ class EngineThread(threading.Thread):
     # ---- what commands do ----------------------------------------------------------------------------------------
 
     def _submit(self, text: str, params: dict[str, Any]) -> None:
-        given = {"temperature": float(self._engine.knobs["temperature"]), "max_tokens": 128, **params}
+        try:
+            wanted = SamplingParams.parse(
+                {"temperature": float(self._engine.knobs["temperature"]), "max_tokens": 128, **params})
+        except ValueError as problem:
+            self._engine.refuse("bad_parameters", str(problem), text)
+            return
         token_ids = self._tokenizer.chat([{"role": "user", "content": text}])
-        self._engine.add_request(token_ids, SamplingParams(**given), prompt_text=text, source="user")
+        self._engine.add_request(token_ids, wanted, prompt_text=text, source="user")
 
     def _abort(self, request_id: str) -> None:
         self._engine.abort(request_id)

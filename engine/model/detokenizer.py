@@ -35,6 +35,11 @@ class IncrementalDetokenizer:
         self._held = text[start:]
         return text[:start]
 
+    @property
+    def held(self) -> str:
+        """Whole characters that are held back because a later one may still join them."""
+        return self._held
+
     def flush(self) -> str:
         """What was still held back. After this the detokenizer is as new."""
         text = self._held + self._decoder.flush()

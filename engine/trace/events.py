@@ -31,6 +31,16 @@ class Arrived(msgspec.Struct, array_like=True, gc=False):
     top_p: float = 1.0
     seed: int = 0
     ignore_eos: bool = False
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: dict[int, float] = {}
+    min_tokens: int = 0
+    stop: list[str] = []
+    stop_token_ids: list[int] = []
+    logprobs: int | None = None
+    parent: str = ""  # of one of several samples of a prompt: what they were asked for as
 
 
 class Refused(msgspec.Struct, array_like=True, gc=False):
@@ -133,20 +143,43 @@ class PoolRebuilt(msgspec.Struct, array_like=True, gc=False, tag="rebuild"):
 PoolEvent = Allocated | Hit | Freed | Cached | Evicted | CacheReset | PoolRebuilt
 
 
+class TokenLogprob(msgspec.Struct, array_like=True, gc=False):
+    """A token with the natural logarithm of its probability, and the text of the token alone."""
+
+    token_id: int
+    logprob: float
+    text: str = ""
+
+
+class Logprobs(msgspec.Struct, array_like=True, gc=False):
+    """How likely the sampled token was, and the likeliest ones, the likeliest first.
+
+    By the model's own logits: before any penalty, bias or temperature. So a sampled token need not be among ``top``.
+    """
+
+    sampled: TokenLogprob
+    top: list[TokenLogprob] = []
+
+
 class Sampled(msgspec.Struct, array_like=True, gc=False):
     """A request got a token. ``text`` is what became readable with it: often a word, sometimes nothing yet."""
 
     request_id: str
     token_id: int
     text: str
+    logprobs: Logprobs | None = None  # if the request asked for them
 
 
 class Finished(msgspec.Struct, array_like=True, gc=False):
-    """A request left. ``reason`` is "stop", "length" or "abort"; ``text`` what was still held back, if anything."""
+    """A request left. ``reason`` is "stop", "length" or "abort"; ``text`` what was still held back, if anything.
+
+    ``stop`` is the stop string, or the id of the stop token, that ended it; None for the end of the sequence.
+    """
 
     request_id: str
     reason: str
     text: str = ""
+    stop: str | int | None = None
 
 
 class PhaseTimes(msgspec.Struct, array_like=True, gc=False):

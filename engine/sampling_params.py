@@ -1,0 +1,158 @@
+"""How a request wants its tokens chosen, in vLLM's names and with vLLM's meaning."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+MAX_LOGPROBS = 20
+"""The most alternatives that are reported for a token (vLLM's ``--max-logprobs``)."""
+
+MAX_N = 64
+"""The most samples of one prompt."""
+
+MAX_TEMPERATURE = 2.0
+GREEDY_BELOW = 1e-5
+"""A temperature below this is greedy."""
+
+_SEEDS = range(-(2**63), 2**63)
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """The defaults change nothing: greedy, nothing penalised, nothing reported, ended by the end of the sequence.
+
+    In the order in which they act:
+
+    - ``logprobs``: report the log probability of the sampled token and of that many likeliest ones (0: of the sampled
+      one alone; None: nothing). Of the model's own logits, before anything below: vLLM's "raw logprobs".
+    - ``min_tokens``: until then neither the end of the sequence nor a stop token can be sampled, and no stop string
+      ends the request.
+    - ``logit_bias``: added to the logits of single tokens.
+    - ``repetition_penalty`` divides the positive logits, and multiplies the negative ones, of tokens in the prompt or
+      the output; ``frequency_penalty`` is subtracted for each time that a token is in the output, and
+      ``presence_penalty`` once if it is.
+    - ``temperature``: 0 takes the likeliest token. Otherwise it divides the logits, and the token is drawn from what
+      ``min_p`` (at least that share of the likeliest token's probability), ``top_k`` (so many tokens; 0 or -1: all)
+      and then ``top_p`` (the likeliest tokens that together have this probability; 1: all) leave.
+    - ``seed`` gives the request a random stream of its own, so that its text does not depend on the batch it is in.
+      None lets the engine choose one. Of ``n`` samples the i-th has the seed ``seed + i``.
+    - ``stop`` ends the request as soon as its text holds one of the strings; the text ends before it.
+      ``stop_token_ids`` end it like the end of the sequence, which ``ignore_eos`` ignores.
+    """
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    seed: int | None = None
+    max_tokens: int = 64
+    ignore_eos: bool = False
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    min_tokens: int = 0
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    logprobs: int | None = None
+    n: int = 1
+
+    @property
+    def is_greedy(self) -> bool:
+        return self.temperature < GREEDY_BELOW
+
+    @property
+    def penalises(self) -> bool:
+        return self.repetition_penalty != 1.0 or self.presence_penalty != 0.0 or self.frequency_penalty != 0.0
+
+    @classmethod
+    def parse(cls, given: Mapping[str, Any]) -> SamplingParams:
+        """Parameters as a user gives them: one stop string may stand without a list, token ids may be text.
+
+        Raises ValueError, with a message that says what is allowed, for what is no parameter or no value of one.
+        """
+        known = {f.name for f in fields(cls)}
+        for name in given:
+            if name not in known:
+                raise ValueError(f"{name} is no parameter of a request; there are {', '.join(sorted(known))}.")
+        values = {name: value for name, value in given.items() if value is not None or name in ("seed", "logprobs")}
+        stop = values.get("stop", ())
+        values["stop"] = (stop,) if isinstance(stop, str) else _tuple("stop", stop, "strings")
+        ids = _tuple("stop_token_ids", values.get("stop_token_ids", ()), "token ids")
+        values["stop_token_ids"] = tuple(dict.fromkeys(ids))
+        bias = values.get("logit_bias", {})
+        try:
+            values["logit_bias"] = {int(token): float(add) for token, add in bias.items()}
+        except (AttributeError, TypeError, ValueError):
+            raise ValueError("logit_bias must map token ids to numbers from -100 to 100.") from None
+        if values.get("seed") == -1:
+            values["seed"] = None
+        params = cls(**values)
+        if problem := params.problem():
+            raise ValueError(problem)
+        return params
+
+    def problem(self, vocab_size: int = 0) -> str:
+        """What is wrong with these values, and what is allowed; "" if nothing is. ``vocab_size`` 0 is unknown."""
+        for name, low, high in (("n", 1, MAX_N), ("max_tokens", 1, None), ("min_tokens", 0, None),
+                                ("top_k", -1, None), ("logprobs", 0, MAX_LOGPROBS)):
+            value = getattr(self, name)
+            if value is None and name == "logprobs":
+                continue
+            if not _is_int(value) or value < low or (high is not None and value > high):
+                allowed = f"at least {low}" if high is None else f"from {low} to {high}"
+                off = {"top_k": "; 0 is off", "logprobs": ", or not given"}.get(name, "")
+                return f"{name} is {value!r}; it must be a whole number {allowed}{off}."
+        for name, least, most in (("temperature", 0.0, MAX_TEMPERATURE), ("min_p", 0.0, 1.0),
+                                  ("presence_penalty", -2.0, 2.0), ("frequency_penalty", -2.0, 2.0)):
+            value = getattr(self, name)
+            if not _is_number(value) or not least <= value <= most:
+                return f"{name} is {value!r}; it must be a number from {least:g} to {most:g}."
+        if not _is_number(self.top_p) or not 0.0 < self.top_p <= 1.0:
+            return f"top_p is {self.top_p!r}; it must be a number above 0, up to 1; 1 is off."
+        if not _is_number(self.repetition_penalty) or not 0.0 < self.repetition_penalty < math.inf:
+            return f"repetition_penalty is {self.repetition_penalty!r}; it must be a number above 0; 1 is off."
+        if self.min_tokens > self.max_tokens:
+            return f"min_tokens is {self.min_tokens}; it must be at most max_tokens, which is {self.max_tokens}."
+        if self.seed is not None and (not _is_int(self.seed) or self.seed not in _SEEDS):
+            return f"seed is {self.seed!r}; it must be a whole number of at most 64 bits."
+        if not isinstance(self.ignore_eos, bool):
+            return f"ignore_eos is {self.ignore_eos!r}; it must be true or false."
+        if not all(isinstance(text, str) and text for text in self.stop):
+            return f"stop is {list(self.stop)!r}; it must be strings that are not empty."
+        for name, tokens in (("stop_token_ids", self.stop_token_ids), ("logit_bias", self.logit_bias)):
+            for token in tokens:
+                if not _is_int(token) or token < 0 or 0 < vocab_size <= token:
+                    allowed = f"from 0 to {vocab_size - 1:,}" if vocab_size else "of 0 or more"
+                    return f"{name} holds {token!r}; its token ids must be whole numbers {allowed}."
+        for token, add in self.logit_bias.items():
+            if not _is_number(add) or not -100.0 <= add <= 100.0:
+                return f"logit_bias adds {add!r} to token {token}; it must be a number from -100 to 100."
+        if self.n > 1 and self.is_greedy:
+            return f"n is {self.n}; with temperature 0 all samples would be the same, so n must be 1."
+        return ""
+
+    def for_sample(self, index: int, seed: int) -> SamplingParams:
+        """Of the ``index``-th of the ``n`` samples; ``seed`` is the first one's."""
+        seed += index
+        return replace(self, n=1, seed=seed if seed in _SEEDS else seed - 2**64)
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _tuple(name: str, values: Any, what: str) -> tuple[Any, ...]:
+    if isinstance(values, (str, bytes, Mapping)):
+        raise ValueError(f"{name} is {values!r}; it must be a list of {what}.")
+    try:
+        return tuple(values)
+    except TypeError:
+        raise ValueError(f"{name} is {values!r}; it must be a list of {what}.") from None

@@ -59,17 +59,11 @@ def measure_scheduler(requests: int, decode_steps: int = DECODE_STEPS) -> Figure
     gc.collect()
     tokens = 0
     while scheduler.requests:
-        began = time.perf_counter_ns()
-        plan = scheduler.schedule()
-        planned = time.perf_counter_ns() - began
-        sampled = [tokens % VOCABULARY + n for n in range(sum(entry.samples for entry in plan.scheduled))]
-        tokens += len(sampled)
-        began = time.perf_counter_ns()
-        _finish_step(scheduler, plan, sampled)
-        spent = planned + time.perf_counter_ns() - began
-        if any(entry.num_tokens > 1 for entry in plan.scheduled):
+        kind, num_tokens, spent = _step(scheduler)
+        tokens += num_tokens
+        if kind == "prefill":
             prefill.append(spent)
-        elif len(plan.scheduled) == requests:
+        elif num_tokens == requests:
             decode.append(spent)
     if tokens != requests * decode_steps:
         raise AssertionError(f"{tokens} tokens instead of {requests * decode_steps}")
@@ -81,6 +75,18 @@ def measure_scheduler(requests: int, decode_steps: int = DECODE_STEPS) -> Figure
         "decode_steps": len(decode),
         "prefill_steps": len(prefill),
     }
+
+
+def _step(scheduler: Scheduler) -> tuple[str, int, int]:
+    """Run one step; returns "prefill" or "decode", the tokens made, and the nanoseconds spent on it."""
+    began = time.perf_counter_ns()
+    plan = scheduler.schedule()
+    planned = time.perf_counter_ns() - began
+    tokens = list(range(1000, 1000 + sum(entry.samples for entry in plan.scheduled)))
+    began = time.perf_counter_ns()
+    _finish_step(scheduler, plan, tokens)
+    spent = planned + time.perf_counter_ns() - began
+    return ("prefill" if plan.num_tokens > len(plan.scheduled) else "decode"), len(tokens), spent
 
 
 def _finish_step(scheduler: Scheduler, plan: StepPlan, tokens: list[int]) -> StepEvents:

@@ -78,12 +78,8 @@ def run_application(request: WindowRequest) -> int:
     """Show the window until it is closed. Returns the exit status."""
     app = make_application()
     settings = Settings(remember=not request.scripted)
-    if request.language is not None:
-        settings.language = request.language
-    if request.theme is not None:
-        settings.theme = request.theme
-    themes.set(settings.theme)
-    window = MainWindow(settings, Language(settings.language))
+    themes.set(request.theme or settings.theme)  # what the command line asks for holds for this start only
+    window = MainWindow(settings, Language(request.language or settings.language))
     window.show()
     driver = _Driver(window, request)
     QTimer.singleShot(0, driver.begin)

@@ -7,6 +7,7 @@ quickly: with Python's own 5 ms, each of the two waits that long whenever the ot
 
 from __future__ import annotations
 
+import gc
 import sys
 import time
 from collections.abc import Callable
@@ -28,6 +29,16 @@ KEPT = 4096
 def share_the_interpreter() -> None:
     """Make threads hand the interpreter lock over quickly. For programs with both an engine and a window."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+
+
+def settle_memory() -> None:
+    """Spare the garbage collector what is there now: after a model was loaded, that is here to stay.
+
+    A full collection walks over everything that was ever imported, and holds up a frame and the engine while it does.
+    """
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()
 
 
 class FrameClock(QObject):

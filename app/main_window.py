@@ -381,7 +381,7 @@ class MainWindow(QMainWindow):
         self.clock.stop()
         self.settings.save_layout(self.saveGeometry(), self.saveState())
         self.settings.sync()
-        self.ended_cleanly = self.shut_down()
+        self.ended_cleanly = self.shut_down() and self.ended_cleanly
         super().closeEvent(event)
 
     def shut_down(self) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 from PySide6.QtCore import QObject
 
 from app.engine_texts import say
+from app.frame_clock import settle_memory
 from app.session import LiveSession
 from app.start_card import StartCard
 from engine.model.library import default_model_ready
@@ -46,6 +47,7 @@ class Preparation(QObject):
         if engine.info is not None:
             self._over = True
             self._card.hide()
+            settle_memory()
         elif engine.status in ("failed", "stopped"):
             self._over = True
             message = say(engine.failure or engine.error or "") or self.tr(

@@ -21,6 +21,10 @@ log = logging.getLogger(__name__)
 
 TRANSPORT_INTERVAL_S = 1 / 15
 
+PANELS_AT_ONCE = 3
+"""How many panels a frame of a moving view shows something new: the others follow a frame later, and no frame is
+long."""
+
 
 class Presenter:
     """Shows a session's views in the panels and in the transport bar."""
@@ -59,7 +63,7 @@ class Presenter:
                 self._due = dict.fromkeys(self._panels, 0.0)
                 self._transport_due = 0.0
         if session is not None and session.view is not None and self._waiting:
-            for name in [n for n in self._waiting if self._due[n] <= now]:
+            for name in self._next_panels(now, everything=not session.time.playing):
                 self._due[name] = now + INTERVALS_S[name]
                 self._waiting.discard(name)
                 drawn |= self._show(name, session)
@@ -75,6 +79,12 @@ class Presenter:
                 self._transport.set_status(status)
                 drawn = True
         return drawn
+
+    def _next_panels(self, now: float, *, everything: bool) -> list[str]:
+        """The panels to be shown something in this frame, those that have waited longest for it first."""
+        due = sorted((n for n in self._waiting if self._due[n] <= now and self._panels[n].isVisible()),
+                     key=self._due.__getitem__)
+        return due if everything else due[:PANELS_AT_ONCE]
 
     def show_all(self) -> None:
         """Show every panel the newest view now, whatever its pace."""
@@ -103,9 +113,6 @@ class Presenter:
             self._knobs = dict(view.state.knobs)
             panel.set_values(self._knobs)
             return True
-        if not panel.isVisible():
-            self._waiting.add(name)
-            return False
         panel.show_view(view)
         return True
 

@@ -149,7 +149,7 @@ def test_open_shows_a_recording_and_imports_no_torch(recording: Path, tmp_path: 
     assert picture.stat().st_size > 50_000
 
 
-def test_a_live_window_is_up_before_torch_is_imported() -> None:
+def test_a_live_window_is_up_before_torch_is_imported(tmp_path: Path) -> None:
     code = """
 import sys
 from app import application, cli
@@ -162,7 +162,7 @@ def start(self, spec, record=None):
 MainWindow.start_live = start
 sys.exit(cli.main(sys.argv[1:]))
 """
-    done = cutaway("run", code=code)
+    done = cutaway("run", code=code, XDG_CONFIG_HOME=str(tmp_path), APPDATA=str(tmp_path))
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["True", "True", "False"]
 

@@ -13,6 +13,7 @@ import ctypes
 import hashlib
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -188,11 +189,10 @@ class FusedPath:
             step.token_ids, step.positions, step.query_starts, step.context_lens,
             np.ascontiguousarray(step.block_tables), step.sample_rows,
         )  # fmt: skip
-        rest = (
-            self._threads, self._sync, self._yield, self._shape, self._eps, self._scale, self._weights, arrays,
+        self._crew.run(
+            kernels.forward, self._sync, self._yield, self._shape, self._eps, self._scale, self._weights, arrays,
             self._buffers, address, as_u16, as_f32,
         )  # fmt: skip
-        self._crew.run(kernels.forward, rest)
         return torch.from_numpy(self._buffers.logits[:samples, : self._config.vocab_size])
 
     def sample(
@@ -376,23 +376,53 @@ def _yield_address() -> int:
 
 
 class _Crew:
-    """Threads that take part in a call. They sleep between calls and end with the program or with :meth:`close`."""
+    """Threads that take part in a call. They sleep between calls and end with :meth:`close` or with the program.
+
+    They wait for one another many times a call, so when the machine is busy and one of them is often without a core,
+    all stand still and two are slower than one. That shows in its share of the processor; the caller then goes on
+    alone for a while. What is computed does not depend on the number of threads.
+    """
+
+    WINDOW_S = 0.25  # how long shares are summed up before they are judged
+    LEAST_SHARE = 0.75
+    LONGEST_REST_S = 8.0
 
     def __init__(self, count: int) -> None:
         self._gates = [threading.Semaphore(0) for _ in range(count)]
         self._done = threading.Semaphore(0)
         self._work: tuple[Callable[..., None], tuple[Any, ...]] | None = None
+        self._processor_s = [0.0] * count  # what each has had in this window
+        self._wall_s = 0.0
+        self._rest_s = self.WINDOW_S
+        self._alone_until = 0.0
         for index in range(count):
             threading.Thread(target=self._serve, args=(index,), name=f"forward-{index + 1}", daemon=True).start()
 
-    def run(self, function: Callable[..., None], args: tuple[Any, ...]) -> None:
-        """Call ``function(thread, *args)`` once in every thread, this one included, and wait for all."""
-        self._work = (function, args)
+    def run(self, function: Callable[..., None], *args: Any) -> None:
+        """Call ``function(thread, threads, *args)`` once in every thread, this one included, and wait for all."""
+        start = time.perf_counter()
+        if not self._gates or start < self._alone_until:
+            function(0, 1, *args)
+            return
+        self._work = (function, (len(self._gates) + 1, *args))
         for gate in self._gates:
             gate.release()
-        function(0, *args)
+        function(0, *self._work[1])
         for _ in self._gates:
             self._done.acquire()
+        self._judge(time.perf_counter() - start)
+
+    def _judge(self, wall_s: float) -> None:
+        self._wall_s += wall_s
+        if self._wall_s < self.WINDOW_S:
+            return
+        if min(self._processor_s) < self.LEAST_SHARE * self._wall_s:
+            self._alone_until = time.perf_counter() + self._rest_s
+            self._rest_s = min(2 * self._rest_s, self.LONGEST_REST_S)
+        else:
+            self._rest_s = self.WINDOW_S
+        self._wall_s = 0.0
+        self._processor_s = [0.0] * len(self._gates)
 
     def _serve(self, index: int) -> None:
         while True:
@@ -400,15 +430,15 @@ class _Crew:
             if self._work is None:
                 return
             function, args = self._work
+            before = time.thread_time()
             function(index + 1, *args)
+            self._processor_s[index] += time.thread_time() - before
             self._done.release()
 
     def close(self) -> None:
         self._work = None
         for gate in self._gates:
             gate.release()
-
-
 
 
 if __name__ == "__main__":

@@ -131,7 +131,7 @@ def barrier(sync, threads, yield_address):  # type: ignore[no-untyped-def]
     spins = 0
     while atomic_load(rounds) == current:
         spins += 1
-        if spins % 2048 == 0:
+        if spins >= 512:
             call(yield_address)  # somebody else may need the core that the last thread is waiting for
         else:
             relax()

@@ -48,6 +48,19 @@ def why_not(config: ModelConfig, dtype: str, device: str) -> str:
         return f"Numba cannot be used: {type(error).__name__}: {error}"
     if config.head_size % kernels.PANEL:
         return f"heads of {config.head_size} are no multiple of {kernels.PANEL}"
+    return _foreign(config)
+
+
+def _foreign(config: ModelConfig) -> str:
+    """What the model has that a Llama has not; the kernels would leave it out."""
+    if config.num_experts:
+        return "a mixture of experts"
+    if config.local_rope is not None or any(0 < window < config.max_position for window in config.windows):
+        return "sliding windows"
+    if config.post_norms or config.norm_offset or config.embedding_scale != 1.0:
+        return "norms and embeddings of another kind"
+    if config.activation != "silu":
+        return f"the activation {config.activation}"
     return ""
 
 
@@ -143,7 +156,7 @@ class FusedPath:
         self._max_model_len = max_model_len
         self._threads = threads
         self._eps = np.float32(config.rms_norm_eps)
-        self._scale = np.float32(config.head_size**-0.5)
+        self._scale = np.float32(config.attention_scale)
         self._weights = self._pack(decoder, progress)
         self._sync = np.zeros(16, dtype=np.int64)
         self._yield = _yield_address()

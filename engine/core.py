@@ -51,14 +51,16 @@ class ModelRunner(Protocol):
     max_model_len: int
     phase_ns: dict[str, int]
     num_threads: int
-    logprobs: Sequence[Logprobs | None]
-    """Of the last :meth:`execute`, for each of its tokens. Looked at only for requests that ask for them."""
 
     def allocate_cache(self, num_blocks: int, block_size: int) -> None: ...
 
     def execute(self, plan: StepPlan) -> list[int]: ...
 
     def free_request(self, request_id: str) -> None: ...
+
+    @property
+    def logprobs(self) -> Sequence[Logprobs | None]:
+        """Of the tokens of the last :meth:`execute`; looked at only for requests that ask for them."""
 
 
 class Engine:

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from engine.config import EngineConfig
+from engine.logit_rows import LogitRows, TorchRows
 from engine.model.config import ModelConfig, UnsupportedModel
 from engine.plan import StepPlan
-from engine.request import SamplingParams
-from engine.trace.events import ModelInfo
+from engine.sampler import Sampler
+from engine.trace.events import Logprobs, ModelInfo
 
 if TYPE_CHECKING:
     import torch
@@ -65,8 +66,8 @@ class ForwardPath(Protocol):
     def forward(self, step: StepInput) -> torch.Tensor:
         """Logits, float32 (S, vocabulary). They may lie in a buffer that the next call overwrites."""
 
-    def sample(self, logits: torch.Tensor, params: Sequence[SamplingParams], positions: Sequence[int]) -> list[int]:
-        """A token for each row of what ``forward`` has just returned; see :func:`engine.sampler.sample`."""
+    def rows(self, logits: torch.Tensor) -> LogitRows:
+        """What ``forward`` has just returned, for a sampler."""
 
 
 class Runner:
@@ -103,11 +104,17 @@ class Runner:
         self.decoder = Decoder(self.model_config, weights, self.max_model_len)
         self.model_info = self._describe(model_dir, config.dtype, dtype.itemsize)
         self._forward_path = self._choose_path(path, config, progress)
+        self._sampler = Sampler(self.eos_token_ids)
         self.phase_ns: dict[str, int] = {"prepare": 0, "forward": 0, "sample": 0}
         self._block_size = 0
         self._buffers = _Buffers()
         self._tables = _BlockTables()
         self.allocate_cache(config.scheduler.num_blocks, config.scheduler.block_size)
+
+    @property
+    def logprobs(self) -> Sequence[Logprobs | None]:
+        """Of the tokens of the last :meth:`execute`, without texts; empty if no request asked for any."""
+        return self._sampler.logprobs
 
     @property
     def forward_path(self) -> str:
@@ -126,6 +133,7 @@ class Runner:
     def free_request(self, request_id: str) -> None:
         """Forget a request that left; one that was never seen is fine."""
         self._tables.free(request_id)
+        self._sampler.forget(request_id)
 
     def execute(self, plan: StepPlan) -> list[int]:
         """Compute one step: the new tokens of the scheduled requests that sample, in plan order."""
@@ -139,7 +147,7 @@ class Runner:
         logits = self._forward_path.forward(step)
         forwarded = time.perf_counter_ns()
         sampled = [entry.request for entry in plan.scheduled if entry.samples]
-        tokens = self._forward_path.sample(logits, [r.params for r in sampled], [r.num_tokens for r in sampled])
+        tokens = self._sampler.sample(self._forward_path.rows(logits), sampled)
         self.phase_ns = {
             "prepare": prepared - start,
             "forward": forwarded - prepared,
@@ -262,10 +270,8 @@ class TorchPath:
         with torch.inference_mode():
             return self._decoder.forward(batch, self._attention)
 
-    def sample(self, logits: torch.Tensor, params: Sequence[SamplingParams], positions: Sequence[int]) -> list[int]:
-        from engine.sampler import sample
-
-        return sample(logits, params, positions)
+    def rows(self, logits: torch.Tensor) -> LogitRows:
+        return TorchRows(logits)
 
 
 class _Buffers:

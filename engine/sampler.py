@@ -1,47 +1,186 @@
-"""Choosing tokens from logits: greedy, or at random with temperature, top-k and top-p.
+"""Choosing tokens from logits, as :class:`~engine.sampling_params.SamplingParams` says, in vLLM's order.
 
 Every random choice uses one number, drawn from the request's own seed and the position of the token, and from nothing
 else. So a request's text depends neither on the requests beside it nor on how often it was preempted.
 
-A choice is made by thresholds instead of by sorting the vocabulary: the k-th largest logit bounds top-k, and the least
-probable token of the nucleus bounds top-p. Tokens exactly at a bound stay in.
+A choice is made by bounds instead of by sorting the vocabulary: a share of the likeliest token's weight bounds min-p,
+the k-th largest logit top-k, and the lightest token of the nucleus top-p. Tokens exactly at a bound stay in. What is
+left is walked through in the order of the token ids until the weights pass the random number.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
-import torch
 
-from engine.request import SamplingParams
+from engine.logit_rows import LogitRows, Measured
+from engine.request import Request
+from engine.trace.events import Logprobs, TokenLogprob
 
-_NUCLEUS = 1024  # how many of the likeliest tokens are sorted first; the whole vocabulary only if they are not enough
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MASK = (1 << 64) - 1
 
 
-def sample(logits: torch.Tensor, params: Sequence[SamplingParams], positions: Sequence[int]) -> list[int]:
-    """One token for each row of ``logits``, float32 (samples, vocabulary), by that row's parameters.
+class Sampler:
+    """Chooses the tokens of a step. What penalties need of a request is kept until it is forgotten."""
 
-    ``positions`` are the places in their requests that the new tokens will take.
-    """
-    if len(params) == 0:
-        return []
-    rows = [row for row, wanted in enumerate(params) if wanted.temperature > 0]
-    if not rows:
-        return logits.argmax(dim=-1).tolist()
-    if len(rows) == len(params):
-        return _draw(logits, params, positions)
-    tokens = logits.argmax(dim=-1).tolist()
-    drawn = _draw(logits[rows], [params[row] for row in rows], [positions[row] for row in rows])
-    for row, token in zip(rows, drawn, strict=True):
-        tokens[row] = token
-    return tokens
+    def __init__(self, eos_token_ids: Collection[int] = ()) -> None:
+        self._eos_token_ids = frozenset(eos_token_ids)
+        self._seen: dict[str, _SeenTokens] = {}
+        self.logprobs: Sequence[Logprobs | None] = ()
+        """Of the last :meth:`sample`, for each row; empty if no request asked for any."""
+
+    def sample(self, logits: LogitRows, requests: Sequence[Request]) -> list[int]:
+        """The next token of each request, whose logits are the row of the same number; they may be changed."""
+        self.logprobs = ()
+        special = [row for row, request in enumerate(requests) if not request.params.plain]
+        if not special:
+            return logits.likeliest(range(len(requests)), changed=False)
+        asked = [row for row in special if requests[row].params.logprobs is not None]
+        edited = [row for row in special if requests[row].params.edits_logits]
+        if asked:
+            measured = logits.measure(asked, [requests[row].params.logprobs or 0 for row in asked])
+            before = {row: logits.copy_of(row) for row in asked if row in edited}
+        changed = bool(edited) and self._edit(logits, requests, edited)
+        tokens = self._choose(logits, requests, changed)
+        if asked:
+            found: list[Logprobs | None] = [None] * len(requests)
+            rows, chosen = np.array(asked, dtype=np.int64), [tokens[row] for row in asked]
+            values = logits.get(rows, np.array(chosen, dtype=np.int64)).tolist()
+            for row, token, value, of_row in zip(asked, chosen, values, measured, strict=True):
+                found[row] = _logprobs(token, float(before[row][token]) if row in before else value, of_row)
+            self.logprobs = found
+        return tokens
+
+    def forget(self, request_id: str) -> None:
+        """A request left; one that was never seen is fine."""
+        self._seen.pop(request_id, None)
+
+    def _choose(self, logits: LogitRows, requests: Sequence[Request], changed: bool) -> list[int]:
+        drawn = [row for row, request in enumerate(requests) if not request.params.is_greedy]
+        if not drawn:
+            return logits.likeliest(range(len(requests)), changed)
+        params = [requests[row].params for row in drawn]
+        uniform = uniforms([one.seed for one in params], [requests[row].num_tokens for row in drawn])
+        tokens = dict(zip(drawn, logits.draw(drawn, params, uniform), strict=True))
+        greedy = [row for row in range(len(requests)) if row not in tokens]
+        if greedy:
+            tokens.update(zip(greedy, logits.likeliest(greedy, changed), strict=True))
+        return [tokens[row] for row in range(len(requests))]
+
+    # ---- what changes logits --------------------------------------------------------------------------------------
+
+    def _edit(self, logits: LogitRows, requests: Sequence[Request], rows: Sequence[int]) -> bool:
+        """Forbid the end before ``min_tokens``, add biases, subtract penalties; False if nothing was to be done."""
+        forbidden, biased = _Pairs(), _Pairs()
+        penalised: list[int] = []
+        for row in rows:
+            request, params = requests[row], requests[row].params
+            if request.num_output_tokens < params.min_tokens:
+                ends = self._eos_token_ids.union(params.stop_token_ids)
+                forbidden.add(row, ends, [-np.inf] * len(ends))
+            if params.logit_bias:
+                biased.add(row, params.logit_bias.keys(), params.logit_bias.values())
+            if params.penalises:
+                penalised.append(row)
+        if forbidden.rows:
+            logits.put(*forbidden.arrays())
+        if biased.rows:
+            at, tokens, values = biased.arrays()
+            logits.put(at, tokens, logits.get(at, tokens) + values)
+        if penalised:
+            self._penalise(logits, requests, penalised)
+        return bool(forbidden.rows or biased.rows or penalised)
+
+    def _penalise(self, logits: LogitRows, requests: Sequence[Request], rows: Sequence[int]) -> None:
+        seen = [self._seen_by(requests[row]) for row in rows]
+        sizes = [len(one) for one in seen]
+
+        def spread(name: str) -> np.ndarray:
+            return np.repeat(np.array([getattr(requests[row].params, name) for row in rows], dtype=np.float32), sizes)
+
+        at = np.repeat(np.array(rows, dtype=np.int64), sizes)
+        tokens = np.concatenate([one.tokens for one in seen])
+        counts = np.concatenate([one.counts for one in seen])
+        repetition = spread("repetition_penalty")
+        values = logits.get(at, tokens)
+        values = np.where(values > 0, values / repetition, values * repetition)
+        values -= spread("frequency_penalty") * counts
+        values -= spread("presence_penalty") * (counts > 0)
+        logits.put(at, tokens, values)
+
+    def _seen_by(self, request: Request) -> _SeenTokens:
+        seen = self._seen.get(request.request_id)
+        if seen is None:
+            seen = self._seen[request.request_id] = _SeenTokens(request.prompt_token_ids)
+        seen.read(request.token_ids)
+        return seen
+
+
+class _SeenTokens:
+    """Which tokens a request holds, each once, and how often each is in its output. A token is counted once."""
+
+    def __init__(self, prompt_token_ids: Sequence[int]) -> None:
+        self._read = len(prompt_token_ids)
+        prompt = np.unique(np.array(prompt_token_ids, dtype=np.int64))
+        self._place = {token: place for place, token in enumerate(prompt.tolist())}
+        self._tokens = np.concatenate((prompt, np.zeros(64, dtype=np.int64)))
+        self._counts = np.zeros(len(self._tokens), dtype=np.float32)
+
+    def __len__(self) -> int:
+        return len(self._place)
+
+    @property
+    def tokens(self) -> np.ndarray:
+        return self._tokens[: len(self._place)]
+
+    @property
+    def counts(self) -> np.ndarray:
+        """float32, because that is what they are multiplied as."""
+        return self._counts[: len(self._place)]
+
+    def read(self, token_ids: Sequence[int]) -> None:
+        """Count the output tokens that are new since the last time."""
+        for token in token_ids[self._read :]:
+            place = self._place.setdefault(token, len(self._place))
+            if place == len(self._tokens):
+                self._tokens = np.concatenate((self._tokens, np.zeros_like(self._tokens)))
+                self._counts = np.concatenate((self._counts, np.zeros_like(self._counts)))
+            self._tokens[place] = token
+            self._counts[place] += 1
+        self._read = len(token_ids)
+
+
+class _Pairs:
+    """Pairs of a row and a token, with a value for each."""
+
+    def __init__(self) -> None:
+        self.rows: list[int] = []
+        self._tokens: list[int] = []
+        self._values: list[float] = []
+
+    def add(self, row: int, tokens: Collection[int], values: Collection[float]) -> None:
+        self.rows.extend([row] * len(tokens))
+        self._tokens.extend(tokens)
+        self._values.extend(values)
+
+    def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return (np.array(self.rows, dtype=np.int64), np.array(self._tokens, dtype=np.int64),
+                np.array(self._values, dtype=np.float32))
+
+
+def _logprobs(token: int, logit: float, measured: Measured) -> Logprobs:
+    total, tokens, logits = measured
+    return Logprobs(TokenLogprob(token, logit - total),
+                    [TokenLogprob(other, value - total) for other, value in zip(tokens, logits, strict=True)])
 
 
 def uniforms(seeds: Sequence[int | None], positions: Sequence[int]) -> np.ndarray:
-    """A number in [0, 1) for each pair of a seed and a position: float64, the same on every machine."""
+    """A number in [0, 1) for each pair of a seed and a position: float64, the same on every machine.
+
+    A request whose seed nobody has chosen has the seed 0.
+    """
     # Any integer may be a seed; NumPy takes only those that fit.
     seed = np.array([(value or 0) & _MASK for value in seeds], dtype=np.uint64)
     position = np.array(positions, dtype=np.uint64)
@@ -54,36 +193,3 @@ def _mix(x: np.ndarray) -> np.ndarray:
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))
-
-
-def _draw(logits: torch.Tensor, params: Sequence[SamplingParams], positions: Sequence[int]) -> list[int]:
-    """Draw from every row: mask what top-k and top-p exclude, then invert the cumulated probabilities."""
-    device = logits.device
-    temperature = torch.tensor([wanted.temperature for wanted in params], device=device, dtype=torch.float64)
-    scaled = logits.double() / temperature[:, None]
-    scaled -= scaled.amax(dim=-1, keepdim=True)  # the likeliest token weighs 1, however small the temperature
-    weights = scaled.exp()
-    for row, wanted in enumerate(params):
-        if 0 < wanted.top_k < weights.shape[1]:
-            bound = weights[row].topk(wanted.top_k).values[-1]
-            weights[row].masked_fill_(weights[row] < bound, 0.0)
-        if wanted.top_p < 1:
-            bound = _nucleus_bound(weights[row], wanted.top_p)
-            weights[row].masked_fill_(weights[row] < bound, 0.0)
-    cumulated = weights.cumsum(dim=-1)
-    drawn = torch.from_numpy(uniforms([wanted.seed for wanted in params], list(positions))).to(device)
-    target = drawn[:, None] * cumulated[:, -1:]
-    # The first token whose cumulated weight exceeds the target: never one that was masked, whose weight adds nothing.
-    return torch.searchsorted(cumulated, target, right=True).squeeze(1).clamp_(max=weights.shape[1] - 1).tolist()
-
-
-def _nucleus_bound(weights: torch.Tensor, top_p: float) -> torch.Tensor:
-    """The smallest weight in the smallest set of likeliest tokens that together reach ``top_p`` of the total."""
-    wanted = weights.cumsum(dim=-1)[-1] * top_p
-    for count in (_NUCLEUS, weights.shape[0]):
-        largest = weights.topk(min(count, weights.shape[0])).values
-        reached = largest.cumsum(dim=-1)
-        if bool(reached[-1] >= wanted):
-            break
-    index = torch.searchsorted(reached, wanted).clamp_(max=largest.shape[0] - 1)
-    return largest[index]

@@ -60,13 +60,24 @@ class SamplingParams:
     logprobs: int | None = None
     n: int = 1
 
-    @property
-    def is_greedy(self) -> bool:
-        return self.temperature < GREEDY_BELOW
+    # Asked at every step, so found out once.
+    is_greedy: bool = field(init=False, repr=False, compare=False)
+    penalises: bool = field(init=False, repr=False, compare=False)
+    edits_logits: bool = field(init=False, repr=False, compare=False)
+    plain: bool = field(init=False, repr=False, compare=False)
+    """Greedy, and nothing that sampling has to care about besides."""
 
-    @property
-    def penalises(self) -> bool:
-        return self.repetition_penalty != 1.0 or self.presence_penalty != 0.0 or self.frequency_penalty != 0.0
+    def __post_init__(self) -> None:
+        def note(name: str, value: bool) -> None:
+            object.__setattr__(self, name, value)
+
+        try:
+            note("is_greedy", self.temperature < GREEDY_BELOW)
+        except TypeError:  # no number; what is wrong is for `problem` to say
+            note("is_greedy", False)
+        note("penalises", (self.repetition_penalty, self.presence_penalty, self.frequency_penalty) != (1.0, 0.0, 0.0))
+        note("edits_logits", self.penalises or bool(self.logit_bias) or self.min_tokens != 0)
+        note("plain", self.is_greedy and not self.edits_logits and self.logprobs is None)
 
     @classmethod
     def parse(cls, given: Mapping[str, Any]) -> SamplingParams:
@@ -74,7 +85,7 @@ class SamplingParams:
 
         Raises ValueError, with a message that says what is allowed, for what is no parameter or no value of one.
         """
-        known = {f.name for f in fields(cls)}
+        known = {f.name for f in fields(cls) if f.init}
         for name in given:
             if name not in known:
                 raise ValueError(f"{name} is no parameter of a request; there are {', '.join(sorted(known))}.")

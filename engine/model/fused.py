@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine.model.config import ModelConfig
+from engine.logit_rows import CompiledRows
 from engine.model.decoder import Decoder
-from engine.request import SamplingParams
-from engine.sampler import uniforms
+from engine.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
     import torch
@@ -86,6 +86,7 @@ def load_kernels() -> ModuleType:
                 numba_config.CACHE_DIR = str(folder)
             try:
                 from engine.model import fused_kernels
+                import engine.sampler_kernels  # noqa: F401  # compiled code is kept where it is when this is imported
             finally:
                 numba_config.CACHE_DIR = before
             _kernels = fused_kernels
@@ -93,12 +94,20 @@ def load_kernels() -> ModuleType:
 
 
 def _cache_folder() -> Path:
+def load_sampler_kernels() -> ModuleType:
+    """:mod:`engine.sampler_kernels`, with its machine code kept in the same place."""
+    load_kernels()
+    import engine.sampler_kernels
+
+    return engine.sampler_kernels
+
+
     import llvmlite
     import numba
     import platformdirs
 
     digest = hashlib.sha256(f"{numba.__version__} {llvmlite.__version__} {sys.version}".encode())
-    for name in ("fused_ir.py", "fused_kernels.py"):
+    for name in ("fused_ir.py", "fused_kernels.py", "../sampler_kernels.py"):
         digest.update((Path(__file__).parent / name).read_bytes())
     return Path(platformdirs.user_cache_dir("cutaway", appauthor=False)) / "kernels" / digest.hexdigest()[:16]
 
@@ -148,7 +157,7 @@ class FusedPath:
     ) -> None:
         import torch
 
-        self._kernels = load_kernels()
+        self._kernels, self._choices = load_kernels(), load_sampler_kernels()
         config = decoder.config
         self._bf16 = decoder.dtype == torch.bfloat16
         self.name = f"fused ({'bfloat16' if self._bf16 else 'float32'}, {threads} thread{'s' if threads > 1 else ''})"
@@ -188,7 +197,10 @@ class FusedPath:
 
         none = np.zeros(0, dtype=np.int64)
         self.forward(StepInput(none, none, np.zeros(1, dtype=np.int64), none, np.zeros((0, 1), dtype=np.int32), none))
-        self.sample(None, [SamplingParams(temperature=1.0)], [0])
+        rows = self._rows(1)
+        rows.draw([0], [SamplingParams(temperature=1.0)], np.zeros(1))
+        rows.measure([0], [1])
+        rows.likeliest([0], changed=True)
 
     def forward(self, step: StepInput) -> torch.Tensor:
         """See :class:`engine.runner.ForwardPath`. The result is a view of a buffer."""
@@ -208,21 +220,14 @@ class FusedPath:
         )  # fmt: skip
         return torch.from_numpy(self._buffers.logits[:samples, : self._config.vocab_size])
 
-    def sample(
-        self, logits: torch.Tensor | None, params: Sequence[SamplingParams], positions: Sequence[int]
-    ) -> list[int]:
-        """As :func:`engine.sampler.sample`, for the logits of the last step, which lie in the buffer."""
-        tokens: list[int] = self._buffers.best[: len(params)].tolist()
-        rows = [row for row, wanted in enumerate(params) if wanted.temperature > 0]
-        if rows:
-            drawn = uniforms([params[row].seed for row in rows], [positions[row] for row in rows])
-            for row, uniform in zip(rows, drawn, strict=True):
-                wanted = params[row]
-                tokens[row] = self._kernels.draw(
-                    self._buffers.logits[row], float(wanted.temperature), int(wanted.top_k), float(wanted.top_p),
-                    float(uniform), self._weights_scratch,
-                )  # fmt: skip
-        return tokens
+    def rows(self, logits: torch.Tensor) -> CompiledRows:
+        """See :class:`engine.runner.ForwardPath`."""
+        return self._rows(logits.shape[0])
+
+    def _rows(self, count: int) -> CompiledRows:
+        buffers = self._buffers
+        return CompiledRows(self._choices, buffers.logits[:count], self._config.vocab_size, self._scratch,
+                            buffers.best[:count])
 
     def _reserve(self, tokens: int, samples: int, requests: int) -> None:
         """Make the buffers large enough; they grow to the largest step seen and stay."""
@@ -312,7 +317,7 @@ class FusedPath:
         head = self._pack_matrix(arena, decoder.head)
         head_bias = padded_bias(None, config.vocab_size)
         head_bias[config.vocab_size :] = -np.inf  # columns that only fill the last panel are never chosen
-        self._weights_scratch = np.zeros_like(head_bias)
+        self._scratch = self._choices.make_scratch(len(head_bias))
         table = np.ascontiguousarray(_bits(decoder.embedding))
         return kernels.Weights(
             embedding_u16=table.view(np.uint16), embedding_f32=table.view(np.float32), matrices=addresses, head=head,

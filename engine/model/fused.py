@@ -14,6 +14,7 @@ import hashlib
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -170,6 +171,7 @@ class FusedPath:
         self._sync = np.zeros(16, dtype=np.int64)
         self._yield = _yield_address()
         self._crew = _Crew(threads - 1)
+        weakref.finalize(self, self._crew.close)
         self._buffers: Any = None
         self._tokens = self._samples = 0
 
@@ -408,6 +410,7 @@ class _Crew:
     def __init__(self, count: int) -> None:
         self._gates = [threading.Semaphore(0) for _ in range(count)]
         self._done = threading.Semaphore(0)
+        self._closed = False
         self._work: tuple[Callable[..., None], tuple[Any, ...]] | None = None
         self._processor_s = [0.0] * count  # what each has had in this window
         self._wall_s = 0.0
@@ -428,6 +431,7 @@ class _Crew:
         function(0, *self._work[1])
         for _ in self._gates:
             self._done.acquire()
+        self._work = None  # or the threads would keep a whole model alive
         self._judge(time.perf_counter() - start)
 
     def _judge(self, wall_s: float) -> None:
@@ -445,16 +449,19 @@ class _Crew:
     def _serve(self, index: int) -> None:
         while True:
             self._gates[index].acquire()
-            if self._work is None:
+            if self._closed:
                 return
+            assert self._work is not None
             function, args = self._work
             before = time.thread_time()
             function(index + 1, *args)
+            del function, args
             self._processor_s[index] += time.thread_time() - before
             self._done.release()
 
     def close(self) -> None:
-        self._work = None
+        """End the threads."""
+        self._closed = True
         for gate in self._gates:
             gate.release()
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import threading
+import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -213,3 +217,44 @@ def test_without_numba_the_plain_path_serves(llama: Llama, monkeypatch: pytest.M
 
     monkeypatch.setattr(fused, "load_kernels", missing)
     assert "Numba cannot be used: ImportError" in make_runner(llama[0]).forward_path
+
+
+def test_a_dropped_runner_leaves_no_thread_and_no_memory(llama: Llama) -> None:
+    before = set(threading.enumerate())
+    runner = make_runner(llama[0], threads=3)
+    path = weakref.ref(runner._forward_path)
+    helpers = set(threading.enumerate()) - before
+    assert len(helpers) == 2
+    del runner
+    gc.collect()
+    assert path() is None
+    for thread in helpers:
+        thread.join(timeout=5)
+        assert not thread.is_alive()
+
+
+def test_a_busy_machine_makes_the_caller_go_on_alone() -> None:
+    from engine.model.fused import _Crew
+
+    crew = _Crew(1)
+    seen: list[tuple[int, int]] = []
+    busy = [True]
+
+    def work(thread: int, threads: int) -> None:
+        seen.append((thread, threads))
+        start = time.perf_counter()
+        while time.perf_counter() - start < 0.02:
+            if busy[0] and thread == 1:
+                time.sleep(0.02)  # no processor for this thread
+
+    until = time.monotonic() + 10
+    while (0, 1) not in seen and time.monotonic() < until:
+        crew.run(work)
+    assert (1, 2) in seen
+    assert (0, 1) in seen, "it never went on alone"
+    busy[0] = False
+    seen.clear()
+    while (1, 2) not in seen and time.monotonic() < until:
+        crew.run(work)
+    assert (1, 2) in seen, "it never tried again together"
+    crew.close()

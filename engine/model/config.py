@@ -97,22 +97,6 @@ class ModelConfig:
         """What the products of queries and keys are multiplied by."""
         return self.head_size**-0.5 if self.query_scale is None else self.query_scale
 
-    @property
-    def beyond_llama(self) -> str:
-        """What a layer has that a Llama's (with Qwen's biases and norms) has not, in a few words; "" if nothing.
-
-        A forward pass that is written for such layers must refuse the others.
-        """
-        if self.num_experts:
-            return "it has experts"
-        if self.activation != "silu":
-            return f"its activation is {self.activation}"
-        if any(self.windows):
-            return "some layers have a sliding window"
-        if self.post_norms or self.norm_offset or self.query_scale is not None or self.embedding_scale != 1.0:
-            return "its norms and scales are not Llama's"
-        return ""
-
     def window(self, layer: int) -> int:
         """How many tokens the layer looks back on, the token itself included; 0: on all."""
         return self.windows[layer] if self.windows else 0

@@ -60,6 +60,7 @@ FAMILIES: dict[str, Family] = {
     "qwen3": Family("Qwen3", {"head_dim": 32}),
     "gemma 3": Family("Gemma3", {
         "head_dim": 64, "sliding_window": 24, "query_pre_attn_scalar": 100, "num_hidden_layers": 4,
+        "initializer_range": 0.06,
         "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "sliding_attention"],
         "rope_parameters": {
             "full_attention": {"rope_type": "linear", "rope_theta": 50_000.0, "factor": 8.0},

@@ -68,7 +68,6 @@ def test_yarn_stretches_the_context() -> None:
     config = ModelConfig.from_dict({**SMOLLM2, "rope_parameters": scaling})
     assert config.max_position == 32768
     assert config.rope.attention_factor == pytest.approx(1.1386, abs=1e-4)
-    assert config.beyond_llama == ""
 
 
 def test_gemma3_as_older_configurations_spell_it() -> None:
@@ -83,7 +82,6 @@ def test_gemma3_as_older_configurations_spell_it() -> None:
     assert config.tie_word_embeddings
     assert config.attention_scale == 1 / 16
     assert config.max_position == 8192
-    assert config.beyond_llama
 
 
 def test_experts_and_the_layers_without() -> None:
@@ -93,7 +91,6 @@ def test_experts_and_the_layers_without() -> None:
     assert [layer for layer in range(6) if config.has_experts(layer)] == [3, 5]
     assert (config.num_experts, config.num_experts_per_token, config.expert_size) == (8, 8, 32)
     assert not config.normalize_experts
-    assert config.beyond_llama == "it has experts"
 
 
 @pytest.mark.parametrize(

@@ -15,15 +15,15 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.model.config import ModelConfig
 from engine.logit_rows import CompiledRows
+from engine.model.config import ModelConfig
 from engine.model.decoder import Decoder
 from engine.sampling_params import SamplingParams
 
@@ -86,15 +86,14 @@ def load_kernels() -> ModuleType:
                 folder.mkdir(parents=True, exist_ok=True)
                 numba_config.CACHE_DIR = str(folder)
             try:
-                from engine.model import fused_kernels
                 import engine.sampler_kernels  # noqa: F401  # compiled code is kept where it is when this is imported
+                from engine.model import fused_kernels
             finally:
                 numba_config.CACHE_DIR = before
             _kernels = fused_kernels
         return _kernels
 
 
-def _cache_folder() -> Path:
 def load_sampler_kernels() -> ModuleType:
     """:mod:`engine.sampler_kernels`, with its machine code kept in the same place."""
     load_kernels()
@@ -103,6 +102,7 @@ def load_sampler_kernels() -> ModuleType:
     return engine.sampler_kernels
 
 
+def _cache_folder() -> Path:
     import llvmlite
     import numba
     import platformdirs

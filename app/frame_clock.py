@@ -1,8 +1,8 @@
 """When the window draws: at most 60 times a second, and never so often that the engine starves.
 
-The engine and the window share the interpreter lock. So a frame that took much work puts the next one off: the window
-works at most :data:`DUTY` of the time, and the rest is the engine's. And the interpreter is told to hand the lock over
-quickly: with Python's own 5 ms, each of the two waits that long whenever the other one is at work.
+The engine and the window share the interpreter lock. So a frame that took long puts the next one off: the window takes
+only a share of the time, and the rest is the engine's. And the interpreter is told to hand the lock over quickly: with
+Python's own 5 ms, each of the two waits that long whenever the other one is at work.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ IDLE_S = 1 / 30
 """From one look to the next while there is nothing new and nothing moves."""
 
 DUTY = 0.35
-"""The largest share of the time that the window's thread may work; waiting for the lock is no work."""
+SLOWEST_S = 1 / 32
+BUSIEST = 0.7
+"""A frame may take the share ``DUTY`` of its period. Where that would make the period longer than ``SLOWEST_S``, it is
+that long, or as long as leaves the frame the share ``BUSIEST``: on a crowded machine much of a frame is waiting."""
 
 SWITCH_INTERVAL_S = 0.001
 KEPT = 4096
@@ -70,7 +73,7 @@ class FrameClock(QObject):
         self._timer.stop()
 
     def _tick(self) -> None:
-        start, worked = time.perf_counter(), time.thread_time()
+        start = time.perf_counter()
         drawn = False
         try:
             drawn = self._frame(start)
@@ -80,9 +83,9 @@ class FrameClock(QObject):
         finally:
             self._drawn_at = start if drawn else None
             if self._running:
-                took, work = time.perf_counter() - start, time.thread_time() - worked
-                pause = max(FRAME_S, work / DUTY) - took if drawn else IDLE_S
-                self._timer.start(max(1, round(pause * 1e3)))
+                took = time.perf_counter() - start
+                period = max(FRAME_S, min(took / DUTY, SLOWEST_S), took / BUSIEST)
+                self._timer.start(max(1, round(1e3 * (period - took if drawn else IDLE_S))))
 
     def _count(self, start: float, end: float) -> None:
         self._times_ms[self.frames % KEPT] = (end - start) * 1e3

@@ -101,6 +101,9 @@ MODEL_TEXTS = (
     QT_TRANSLATE_NOOP("Engine", "The model is ready"),
     QT_TRANSLATE_NOOP("Engine", "finding the model"),
     QT_TRANSLATE_NOOP("Engine", "loading the model"),
+    QT_TRANSLATE_NOOP("Engine", "Loading weights"),
+    QT_TRANSLATE_NOOP("Engine", "Packing weights"),
+    QT_TRANSLATE_NOOP("Engine", "Compiling the forward pass (once on this machine)"),
 )
 
 

@@ -234,7 +234,8 @@ class EngineThread(threading.Thread):
             {n: v for n, v in knobs.items() if n in SCHEDULER_KNOBS})
         config = EngineConfig(model=str(folder), device=self.spec.device, dtype=self.spec.dtype, seed=self.spec.seed,
                               num_threads=self.spec.choose_threads(), scheduler=scheduler_config)
-        runner = Runner(folder, config)
+        runner = Runner(folder, config, progress=lambda stage, fraction: setattr(
+            self, "progress", LoadProgress(stage, fraction)))
         if self._stopping.is_set():
             return False
         self.clock = RunClock()

@@ -658,6 +658,18 @@
         <translation>正在加载模型</translation>
     </message>
     <message>
+        <source>Loading weights</source>
+        <translation>正在加载权重</translation>
+    </message>
+    <message>
+        <source>Packing weights</source>
+        <translation>正在重排权重</translation>
+    </message>
+    <message>
+        <source>Compiling the forward pass (once on this machine)</source>
+        <translation>正在编译前向计算（本机仅一次）</translation>
+    </message>
+    <message>
         <source>The prompt is empty.</source>
         <translation>prompt 是空的。</translation>
     </message>

@@ -22,6 +22,7 @@ from engine.trace.events import (
     Finished,
     Freed,
     Hit,
+    Logprobs,
     PoolEvent,
     PoolRebuilt,
     RunInfo,
@@ -89,6 +90,9 @@ class RequestView(msgspec.Struct, array_like=True):
     finished_ns: int = -1
     finished_step: int = -1
     finish_reason: str = ""
+    stop: str | int | None = None  # the stop string or stop token that ended it
+    logprobs: list[float] = []  # of the output tokens, if the request asked for them
+    latest_logprobs: Logprobs | None = None
 
     @property
     def num_prompt_tokens(self) -> int:
@@ -264,6 +268,9 @@ class EngineState:
             request.output_token_ids.append(sampled.token_id)
             if sampled.text:
                 request.text += sampled.text
+            if sampled.logprobs is not None:
+                request.logprobs.append(sampled.logprobs.sampled.logprob)
+                request.latest_logprobs = sampled.logprobs
             request.last_token_ns = end_ns
             if request.first_token_ns < 0:
                 request.first_token_ns = end_ns
@@ -372,6 +379,7 @@ class EngineState:
         request.status = "finished"
         request.text += finish.text
         request.finish_reason = finish.reason
+        request.stop = finish.stop
         request.finished_ns = events.end_ns
         request.finished_step = events.step
         self.finished.append(finish.request_id)
@@ -491,8 +499,7 @@ class EngineState:
         rank[self.free_queue()] = np.arange(1, self.num_free_blocks + 1)
         return Snapshot(
             step=self.step, time_ns=self.time_ns, knobs=dict(self.knobs),
-            requests=[msgspec.structs.replace(r, output_token_ids=list(r.output_token_ids), blocks=list(r.blocks))
-                      for r in self.requests.values()],
+            requests=[_copy_of(r) for r in self.requests.values()],
             running=list(self.running), waiting=list(self.waiting), finished=list(self.finished),
             counters=msgspec.structs.replace(self.counters), next_order=self._next_order,
             next_colour=self._next_colour, num_blocks=self.num_blocks, block_size=self.block_size,
@@ -507,9 +514,7 @@ class EngineState:
         state = cls.__new__(cls)
         state.info = info
         state.step, state.time_ns, state.knobs = snapshot.step, snapshot.time_ns, dict(snapshot.knobs)
-        state.requests = {
-            r.request_id: msgspec.structs.replace(r, output_token_ids=list(r.output_token_ids), blocks=list(r.blocks))
-            for r in snapshot.requests}
+        state.requests = {r.request_id: _copy_of(r) for r in snapshot.requests}
         state.running, state.waiting = list(snapshot.running), list(snapshot.waiting)
         state.finished = list(snapshot.finished)
         state.counters = msgspec.structs.replace(snapshot.counters)
@@ -541,6 +546,12 @@ class EngineState:
         return isinstance(other, EngineState) and self.snapshot() == other.snapshot()
 
     __hash__ = None  # type: ignore[assignment]
+
+
+def _copy_of(request: RequestView) -> RequestView:
+    """A copy whose lists can grow on their own."""
+    return msgspec.structs.replace(request, output_token_ids=list(request.output_token_ids),
+                                   blocks=list(request.blocks), logprobs=list(request.logprobs))
 
 
 def _to_bytes(array: np.ndarray) -> bytes:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from app.cli_bench import add_benches
+from app.cli_generate import add_sampling, sampling_of
 from engine.trace.knobs import KnobError, KnobValue, knob
 from engine.version import VERSION
 
@@ -100,10 +101,7 @@ def build_parser() -> argparse.ArgumentParser:
 
     generate = commands.add_parser("generate", help="answer one prompt on stdout, through the paged engine")
     generate.add_argument("text", metavar="TEXT", help='the prompt; "-" reads it from stdin')
-    generate.add_argument("--max-tokens", type=_positive_int, default=128, metavar="N",
-                          help="stop after N tokens (default: %(default)s)")
-    generate.add_argument("--temperature", type=_temperature, default=0.0, metavar="T",
-                          help="0 is greedy (default), up to 2")
+    add_sampling(generate)
     _add_engine(generate)
     generate.set_defaults(command=_generate)
 
@@ -175,13 +173,6 @@ def _step_number(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not a step number")
     return int(text)
-
-
-def _temperature(text: str) -> float:
-    try:
-        return float(knob("temperature").parse(text))
-    except KnobError as refusal:
-        raise argparse.ArgumentTypeError(str(refusal)) from None
 
 
 def parse_knobs(assignments: Sequence[str]) -> dict[str, KnobValue]:
@@ -286,8 +277,11 @@ def _generate(arguments: argparse.Namespace) -> int:
     text = sys.stdin.read() if arguments.text == "-" else arguments.text
     if not text.strip():
         raise BadArguments("TEXT is empty: give a prompt")
-    return generate(_run_spec(arguments, None, watched=False), text, max_tokens=arguments.max_tokens,
-                    temperature=arguments.temperature)
+    try:
+        sampling = sampling_of(arguments)
+    except ValueError as refusal:
+        raise BadArguments(refusal) from None
+    return generate(_run_spec(arguments, None, watched=False), text, sampling)
 
 
 def _info(arguments: argparse.Namespace) -> int:

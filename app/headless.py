@@ -6,10 +6,12 @@ import contextlib
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
+from app.answers import Answers
 from app.recorder_feed import RecorderFeed
 from engine.trace.events import StepEvents
 from engine.worker import EngineThread, RunSpec
@@ -128,9 +130,13 @@ class _Tally:
                 f"{self._hits:,} prefix-hit tokens, {self._preemptions} preemptions")
 
 
-def generate(spec: RunSpec, text: str, *, max_tokens: int, temperature: float) -> int:
-    """Answer ``text`` on stdout as the tokens come. Returns the exit status."""
+def generate(spec: RunSpec, text: str, sampling: Mapping[str, Any]) -> int:
+    """Answer ``text`` on stdout as the tokens come. ``sampling`` as for :meth:`EngineThread.submit`.
+
+    Returns the exit status.
+    """
     engine = EngineThread(spec)
+    answers = Answers()
     events = engine.hub.subscribe()
     progress = Progress(interval_s=0.5)
     with ending_on_sigterm():
@@ -140,16 +146,13 @@ def generate(spec: RunSpec, text: str, *, max_tokens: int, temperature: float) -
                 return 1
             if sys.stderr.isatty():
                 print("\r\x1b[K", end="", file=sys.stderr, flush=True)
-            engine.submit(text, max_tokens=max_tokens, temperature=temperature, seed=spec.seed)
+            engine.submit(text, **sampling)
             while engine.is_alive() or len(events):
                 for step in events.drain():
                     if step.refused:
                         print(f"cutaway: {step.refused[0].message}", file=sys.stderr)
                         return 2
-                    words = [s.text for s in step.sampled] + [f.text for f in step.finished]
-                    print("".join(words), end="", flush=True)
-                    if step.finished:
-                        print()
+                    if answers.add(step):
                         return 0
                 time.sleep(0.005)
             print(f"\ncutaway: the engine failed: {engine.error}", file=sys.stderr)

@@ -59,7 +59,12 @@ def not_a_model(tmp_path: Path) -> Path:
     (["open", "{folder}/readme.txt", "--screenshot", "/no/such/a.png"], "/no/such/a.png"),
     (["info", "{folder}/readme.txt"], "readme.txt"),
     (["generate", "hi", "--temperature", "9"], "from 0 to 2"),
-    (["generate", "hi", "--max-tokens", "0"], "above 0"),
+    (["generate", "hi", "--max-tokens", "0"], "--max-tokens is 0; it must be a whole number at least 1"),
+    (["generate", "hi", "--top-p", "0"], "above 0, up to 1"),
+    (["generate", "hi", "--top-k", "many"], "--top-k"),
+    (["generate", "hi", "--stop", ""], "--stop is ['']; it must be strings that are not empty"),
+    (["generate", "hi", "--n", "3"], "with temperature 0 all samples would be the same"),
+    (["generate", "hi", "--logprobs", "50"], "from 0 to 20"),
     (["generate", "  "], "empty"),
     (["conform", "/no/such.jsonl"], "/no/such.jsonl"),
     (["bench"], "WHAT"),
@@ -244,3 +249,16 @@ def test_generate_answers_on_stdout_and_nothing_else() -> None:
     done = cutaway("generate", "What is the capital of France? Answer briefly.", timeout=100)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "The capital of France is Paris.\n"
+
+
+@pytest.mark.model
+def test_generate_takes_vllms_parameters() -> None:
+    question = "What is the capital of France? Answer briefly."
+    done = cutaway("generate", question, "--stop", " is Par", "--logprobs", "2", timeout=100)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "The capital of France\n"
+    assert re.search(r"' capital' -0\.\d{3} \(\d\d\.\d%\) +of  ' capital' .*%\)   '.*%\)", done.stderr)
+    many = [cutaway("generate", question, "--n", "3", "--temperature", "1.5", "--top-k", "40", "--seed", seed,
+                    "--max-tokens", "20", timeout=100).stdout for seed in (7, 7, 8)]
+    assert many[0] == many[1] != many[2]
+    assert re.findall(r"^\[(\d)\] \S", many[0], re.M) == ["1", "2", "3"]

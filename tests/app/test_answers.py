@@ -58,8 +58,8 @@ def parse(*arguments: str) -> argparse.Namespace:
 
 def test_options_are_parameters() -> None:
     assert sampling_of(parse()) == {"temperature": 0.0, "max_tokens": 128, "seed": 0}
-    asked = parse("--temperature", "0.7", "--top-k", "20", "--top-p", "0.9", "--min-p", "0.1", "--n", "2", "--seed", "5",
-                  "--stop", "a", "--stop", "b", "--stop-token-ids", "3", "--ignore-eos", "--min-tokens", "4",
+    asked = parse("--temperature", "0.7", "--top-k", "20", "--top-p", "0.9", "--min-p", "0.1", "--n", "2",
+                  "--stop", "a", "--stop", "b", "--stop-token-ids", "3", "--ignore-eos", "--min-tokens", "4", "--seed", "5",
                   "--logprobs", "0", "--repetition-penalty", "1.1", "--presence-penalty", "0.5",
                   "--frequency-penalty", "-1")
     assert sampling_of(asked) == {

@@ -59,9 +59,9 @@ def parse(*arguments: str) -> argparse.Namespace:
 def test_options_are_parameters() -> None:
     assert sampling_of(parse()) == {"temperature": 0.0, "max_tokens": 128, "seed": 0}
     asked = parse("--temperature", "0.7", "--top-k", "20", "--top-p", "0.9", "--min-p", "0.1", "--n", "2",
-                  "--stop", "a", "--stop", "b", "--stop-token-ids", "3", "--ignore-eos", "--min-tokens", "4", "--seed", "5",
+                  "--stop", "a", "--stop", "b", "--stop-token-ids", "3", "--ignore-eos", "--min-tokens", "4",
                   "--logprobs", "0", "--repetition-penalty", "1.1", "--presence-penalty", "0.5",
-                  "--frequency-penalty", "-1")
+                  "--frequency-penalty", "-1", "--seed", "5")
     assert sampling_of(asked) == {
         "temperature": 0.7, "top_k": 20, "top_p": 0.9, "min_p": 0.1, "n": 2, "stop": ["a", "b"], "stop_token_ids": [3],
         "ignore_eos": True, "min_tokens": 4, "logprobs": 0, "repetition_penalty": 1.1, "presence_penalty": 0.5,

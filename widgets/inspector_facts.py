@@ -6,6 +6,7 @@ from PySide6.QtCore import QCoreApplication
 
 from engine.trace.events import Evicted, StepEvents
 from engine.trace.state import EngineState, RequestView, Touch
+from widgets.inspector_sampling import sampling_facts, stop_text
 from widgets.painting import format_int, format_ms, stop_reason_text
 
 Facts = list[tuple[str, str]]
@@ -14,6 +15,8 @@ Facts = list[tuple[str, str]]
 def request_state_text(request: RequestView, state: EngineState) -> str:
     """The state of a request in words."""
     if request.status == "finished":
+        if request.stop is not None:
+            return stop_text(request)
         return {"stop": QCoreApplication.translate("Inspector", "finished at its end"),
                 "length": QCoreApplication.translate("Inspector", "finished at its length limit"),
                 "abort": QCoreApplication.translate("Inspector", "aborted")}.get(
@@ -74,9 +77,7 @@ def request_facts(request: RequestView, state: EngineState) -> Facts:
     ]
     if request.priority:
         facts.append((QCoreApplication.translate("Inspector", "priority"), str(request.priority)))
-    if request.temperature:
-        facts.append((QCoreApplication.translate("Inspector", "temperature"), f"{request.temperature:g}"))
-    return facts
+    return facts + sampling_facts(request)
 
 
 def _tr_state() -> str:

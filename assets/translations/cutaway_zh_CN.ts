@@ -1129,6 +1129,30 @@
         <source>finished</source>
         <translation>已完成</translation>
     </message>
+    <message>
+        <source>finished at the stop string {text}</source>
+        <translation>遇到停止字符串 {text} 而结束</translation>
+    </message>
+    <message>
+        <source>finished at the stop token {token}</source>
+        <translation>遇到停止 token {token} 而结束</translation>
+    </message>
+    <message>
+        <source>logprob, mean</source>
+        <translation>logprob 均值</translation>
+    </message>
+    <message>
+        <source>{mean} (perplexity {perplexity})</source>
+        <translation>{mean}（困惑度 {perplexity}）</translation>
+    </message>
+    <message>
+        <source>latest token</source>
+        <translation>最新 token</translation>
+    </message>
+    <message>
+        <source>rather than</source>
+        <translation>其他候选</translation>
+    </message>
 </context>
 <context>
     <name>KeysDialog</name>

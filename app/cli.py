@@ -70,15 +70,19 @@ def _complain(message: object, status: int) -> int:
     return status
 
 
-def build_parser() -> argparse.ArgumentParser:
+def _looks(default: str | None) -> argparse.ArgumentParser:
     looks = _Parser(add_help=False)
-    looks.add_argument("--lang", choices=("en", "zh"), default=argparse.SUPPRESS, help="language of the window")
-    looks.add_argument("--theme", choices=("dark", "light"), default=argparse.SUPPRESS, help="theme of the window")
+    looks.add_argument("--lang", choices=("en", "zh"), default=default, help="language of the window")
+    looks.add_argument("--theme", choices=("dark", "light"), default=default, help="theme of the window")
+    return looks
 
-    parser = _Parser(prog="cutaway", parents=[looks], description="A real LLM serving engine at work, made visible.",
+
+def build_parser() -> argparse.ArgumentParser:
+    looks = _looks(argparse.SUPPRESS)  # said after the command; what was said before it stands
+    parser = _Parser(prog="cutaway", parents=[_looks(None)], description="A real LLM serving engine at work, made visible.",
                      epilog="Without a command: a live run of a default scenario, in the window.")
     parser.add_argument("--version", action="version", version=f"cutaway {VERSION}")
-    parser.set_defaults(command=_start, lang=None, theme=None)
+    parser.set_defaults(command=_start)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=_Parser)
 
     open_ = commands.add_parser("open", parents=[looks], help="open a recording in the window")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from app.cli import main, parse_knobs
+from app.cli import build_parser, main, parse_knobs
 from engine.trace.history import LiveHistory
 from engine.trace.reader import RecordingError, open_recording
 from tests.app.conftest import STEPS
@@ -95,6 +95,13 @@ def test_what_exists_is_not_touched_by_a_refusal(tmp_path: Path, capfd: pytest.C
 def test_knobs_are_read_in_their_own_types() -> None:
     assert parse_knobs(["num_blocks=64", "enable_prefix_caching=off", "watermark=0.1", "policy=priority"]) == {
         "num_blocks": 64, "enable_prefix_caching": False, "watermark": 0.1, "policy": "priority"}
+
+
+def test_language_and_theme_count_before_and_after_the_command() -> None:
+    for words in (["--lang", "zh", "--theme", "light", "open", "x"], ["open", "x", "--lang", "zh", "--theme", "light"]):
+        arguments = build_parser().parse_args(words)
+        assert (arguments.lang, arguments.theme) == ("zh", "light")
+    assert build_parser().parse_args(["open", "x"]).lang is None
 
 
 def test_version_and_help_say_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:

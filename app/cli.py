@@ -79,7 +79,8 @@ def _looks(default: str | None) -> argparse.ArgumentParser:
 
 def build_parser() -> argparse.ArgumentParser:
     looks = _looks(argparse.SUPPRESS)  # said after the command; what was said before it stands
-    parser = _Parser(prog="cutaway", parents=[_looks(None)], description="A real LLM serving engine at work, made visible.",
+    parser = _Parser(prog="cutaway", parents=[_looks(None)],
+                     description="A real LLM serving engine at work, made visible.",
                      epilog="Without a command: a live run of a default scenario, in the window.")
     parser.add_argument("--version", action="version", version=f"cutaway {VERSION}")
     parser.set_defaults(command=_start)

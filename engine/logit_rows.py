@@ -122,51 +122,63 @@ def _nucleus_bound(weights: torch.Tensor, top_p: float) -> torch.Tensor:
 class CompiledRows:
     """Logits in an array of whole vectors, in which -infinity fills what is not vocabulary.
 
-    ``kernels`` is :mod:`engine.sampler_kernels`, ``scratch`` its scratch for this width; ``likeliest`` the token with
-    the largest logit of each row, if that is known.
+    ``kernels`` is :mod:`engine.sampler_kernels`, ``scratch`` its scratch for this width. ``peaks`` are the largest
+    logits of every chunk, and ``likeliest`` the token with the largest logit, of each row.
     """
 
-    def __init__(self, kernels: ModuleType, logits: np.ndarray, vocab_size: int, scratch: Any,
-                 likeliest: np.ndarray | None = None) -> None:
+    def __init__(self, kernels: ModuleType, logits: np.ndarray, vocab_size: int, scratch: Any, peaks: np.ndarray,
+                 likeliest: np.ndarray) -> None:
         self._kernels = kernels
         self._logits = logits
         self._vocab_size = vocab_size
         self._scratch = scratch
+        self._peaks = peaks
         self._likeliest = likeliest
+        self._changed: set[int] = set()  # rows whose peaks are those of logits that are no more
 
     def get(self, rows: np.ndarray, tokens: np.ndarray) -> np.ndarray:
         return self._logits[rows, tokens]
 
     def put(self, rows: np.ndarray, tokens: np.ndarray, values: np.ndarray) -> None:
         self._logits[rows, tokens] = values
+        self._changed.update(rows.tolist())
+
+    def _find_peaks(self) -> None:
+        if self._changed:
+            self._kernels.find_peaks_of(self._logits, self._peaks, np.array(sorted(self._changed), dtype=np.int64))
+            self._changed.clear()
 
     def copy_of(self, row: int) -> np.ndarray:
         return self._logits[row].copy()
 
     def measure(self, rows: Sequence[int], counts: Sequence[int]) -> list[Measured]:
+        self._find_peaks()
         most = np.minimum(np.array(counts, dtype=np.int64), self._vocab_size)
         totals = np.zeros(len(rows), dtype=np.float64)
         tokens = np.zeros((len(rows), max(1, most.max())), dtype=np.int32)
         values = np.zeros(tokens.shape, dtype=np.float32)
-        self._kernels.measure_rows(self._logits, np.array(rows, dtype=np.int64), most, self._scratch, totals, tokens,
-                                   values)
+        self._kernels.measure_rows(self._logits, self._peaks, np.array(rows, dtype=np.int64), most, self._scratch,
+                                   totals, tokens, values)
         return [(float(totals[i]), tokens[i, :count].tolist(), values[i, :count].tolist())
                 for i, count in enumerate(most.tolist())]
 
     def likeliest(self, rows: Sequence[int], changed: bool) -> list[int]:
-        if self._likeliest is not None and not changed:
+        if not changed:
             known: list[int] = self._likeliest.tolist()
             return known if len(rows) == len(known) else [known[row] for row in rows]
+        self._find_peaks()
         tokens = np.zeros(len(rows), dtype=np.int64)
-        self._kernels.find_likeliest(self._logits, np.array(rows, dtype=np.int64), tokens)
+        self._kernels.find_likeliest(self._logits, self._peaks, np.array(rows, dtype=np.int64), tokens)
         return tokens.tolist()
 
     def draw(self, rows: Sequence[int], params: Sequence[SamplingParams], uniform: np.ndarray) -> list[int]:
         def column(name: str, dtype: type) -> np.ndarray:
             return np.array([getattr(wanted, name) for wanted in params], dtype=dtype)
 
+        self._find_peaks()
         tokens = np.zeros(len(rows), dtype=np.int64)
         self._kernels.draw_rows(
-            self._logits, np.array(rows, dtype=np.int64), column("temperature", np.float64), column("top_k", np.int64),
-            column("top_p", np.float64), column("min_p", np.float64), uniform, self._scratch, tokens)
+            self._logits, self._peaks, np.array(rows, dtype=np.int64), column("temperature", np.float64),
+            column("top_k", np.int64), column("top_p", np.float64), column("min_p", np.float64), uniform,
+            self._scratch, tokens)
         return tokens.tolist()

@@ -2,9 +2,8 @@
 
 Import this module through :mod:`engine.model.fused`, which says where compiled code is kept.
 
-A row is looked at in chunks. The largest logit of each chunk is found first, at the speed of memory; whoever then
-looks for large logits passes over every chunk that cannot hold one. A row fills whole vectors: what only pads it is
--infinity. Arrays are C-contiguous.
+A row comes with its peaks, the largest logit of each chunk of it: whoever looks for large logits passes over every
+chunk that cannot hold one. A row fills whole vectors: what only pads it is -infinity. Arrays are C-contiguous.
 """
 
 from __future__ import annotations
@@ -14,18 +13,24 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from engine.model.fused_ir import SCORES, row_exp, row_max
-from engine.model.fused_kernels import address, compiled, compiled_loosely, entry, from_bits
+from engine.model.fused_ir import SCORES, row_exp
+from engine.model.fused_kernels import (
+    CHUNK,
+    address,
+    compiled,
+    compiled_loosely,
+    entry,
+    find_largest,
+    find_peaks,
+    from_bits,
+)
 
 Array = Any  # of NumPy; numba finds the types out by itself
-
-CHUNK = 4 * SCORES
 
 
 class Scratch(NamedTuple):
     """Room to work in, for rows of one width."""
 
-    peaks: Array  # float32 (chunks,)
     weights: Array  # float32 (width,)
     heap: Array  # float32 (width,)
     picked: Array  # int32 (width,)
@@ -35,42 +40,44 @@ def make_scratch(width: int) -> Scratch:
     def floats(count: int) -> np.ndarray:
         return np.zeros(count, dtype=np.float32)
 
-    return Scratch(floats(-(-width // CHUNK)), floats(width), floats(width), np.zeros(width, dtype=np.int32))
+    return Scratch(floats(width), floats(width), np.zeros(width, dtype=np.int32))
 
 
 @entry
-def find_likeliest(logits, rows, tokens):  # type: ignore[no-untyped-def]
+def find_peaks_of(logits, peaks, rows):  # type: ignore[no-untyped-def]
+    """Find the peaks of ``rows`` anew."""
+    for r in range(rows.shape[0]):
+        find_peaks(logits[rows[r]], peaks[rows[r]])
+
+
+@entry
+def find_likeliest(logits, peaks, rows, tokens):  # type: ignore[no-untyped-def]
     """The largest logit of each row, the first of several, into ``tokens``."""
     for r in range(rows.shape[0]):
-        row = logits[rows[r]]
-        largest = row_max(address(row), row.shape[0] // SCORES)
-        tokens[r] = 0  # if there is nothing but NaN
-        for i in range(row.shape[0]):
-            if row[i] == largest:
-                tokens[r] = i
-                break
+        tokens[r] = find_largest(logits[rows[r]], peaks[rows[r]])
 
 
 @entry
-def draw_rows(logits, rows, temperature, top_k, top_p, min_p, uniform, scratch, tokens):  # type: ignore[no-untyped-def]
+def draw_rows(logits, peaks, rows, temperature, top_k, top_p, min_p, uniform, scratch, tokens):  # type: ignore[no-untyped-def]
     """Choose a token at random for each of ``rows``, as :mod:`engine.sampler` says, into ``tokens``."""
     for r in range(rows.shape[0]):
-        tokens[r] = draw(logits[rows[r]], temperature[r], top_k[r], top_p[r], min_p[r], uniform[r], scratch)
+        tokens[r] = draw(
+            logits[rows[r]], peaks[rows[r]], temperature[r], top_k[r], top_p[r], min_p[r], uniform[r], scratch)
 
 
 @entry
-def measure_rows(logits, rows, counts, scratch, totals, tokens, values):  # type: ignore[no-untyped-def]
+def measure_rows(logits, peaks, rows, counts, scratch, totals, tokens, values):  # type: ignore[no-untyped-def]
     """For each of ``rows`` the logarithm of the sum of all exponentials, and its ``counts`` largest logits in order.
 
     ``totals`` float64 (rows,), ``tokens`` int32 and ``values`` float32 (rows, at least the largest count).
     """
     for r in range(rows.shape[0]):
-        row = logits[rows[r]]
-        largest = find_peaks(row, scratch.peaks)
-        totals[r] = largest + math.log(weigh(row, largest, np.float32(1.0), scratch))
+        row, tops = logits[rows[r]], peaks[rows[r]]
+        largest = row[find_largest(row, tops)]
+        totals[r] = largest + math.log(weigh(row, tops.shape[0], largest, np.float32(1.0), scratch))
         if counts[r] == 0:
             continue
-        found = collect(row, kth_largest_logit(row, counts[r], scratch), scratch)
+        found = collect(row, tops, kth_largest_logit(row, tops, counts[r], scratch), scratch)
         for place in range(counts[r]):
             best = 0
             for i in range(1, found):
@@ -82,25 +89,13 @@ def measure_rows(logits, rows, counts, scratch, totals, tokens, values):  # type
 
 
 @compiled
-def find_peaks(row, peaks):  # type: ignore[no-untyped-def]
-    """The largest logit of each chunk into ``peaks``; returns that of the row."""
-    largest = np.float32(-np.inf)
-    for chunk in range(peaks.shape[0]):
-        start = chunk * CHUNK
-        size = min(CHUNK, row.shape[0] - start)
-        peaks[chunk] = row_max(address(row) + 4 * start, size // SCORES)
-        largest = max(largest, peaks[chunk])
-    return largest
-
-
-@compiled
-def weigh(row, largest, scale, scratch):  # type: ignore[no-untyped-def]
+def weigh(row, chunks, largest, scale, scratch):  # type: ignore[no-untyped-def]
     """``exp((x - largest) * scale)`` of the whole row into the weights, each chunk's sum into ``heap``; the total."""
     weights = scratch.weights
     for i in range(row.shape[0]):
         weights[i] = row[i]
     total = 0.0
-    for chunk in range(scratch.peaks.shape[0]):
+    for chunk in range(chunks):
         start = chunk * CHUNK
         size = min(CHUNK, row.shape[0] - start)
         scratch.heap[chunk] = row_exp(address(weights) + 4 * start, size // SCORES, largest, scale)
@@ -136,21 +131,21 @@ def kth_largest(values, k, heap):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def kth_largest_logit(row, k, scratch):  # type: ignore[no-untyped-def]
+def kth_largest_logit(row, peaks, k, scratch):  # type: ignore[no-untyped-def]
     """As many chunks as ``k`` have a peak that is at least the k-th largest peak, so many logits have, at least."""
     bound = -np.inf
-    if k <= scratch.peaks.shape[0]:
-        bound = float(kth_largest(scratch.peaks, k, scratch.heap))
-    return kth_largest(scratch.weights[: collect(row, bound, scratch)], k, scratch.heap)
+    if k <= peaks.shape[0]:
+        bound = float(kth_largest(peaks, k, scratch.heap))
+    return kth_largest(scratch.weights[: collect(row, peaks, bound, scratch)], k, scratch.heap)
 
 
 @compiled
-def collect(row, bound, scratch):  # type: ignore[no-untyped-def]
+def collect(row, peaks, bound, scratch):  # type: ignore[no-untyped-def]
     """The tokens whose logits are at least ``bound`` into ``picked``, their logits into ``weights``; how many."""
     picked, weights = scratch.picked, scratch.weights
     found = 0
-    for chunk in range(scratch.peaks.shape[0]):
-        if scratch.peaks[chunk] >= bound:
+    for chunk in range(peaks.shape[0]):
+        if peaks[chunk] >= bound:
             for i in range(chunk * CHUNK, min((chunk + 1) * CHUNK, row.shape[0])):
                 picked[found] = i  # without a branch: whether it stays there is seen by the next
                 weights[found] = row[i]
@@ -169,29 +164,29 @@ def weigh_collected(found, largest, scale, scratch):  # type: ignore[no-untyped-
 
 
 @compiled
-def draw(row, temperature, top_k, top_p, min_p, uniform, scratch):  # type: ignore[no-untyped-def]
+def draw(row, peaks, temperature, top_k, top_p, min_p, uniform, scratch):  # type: ignore[no-untyped-def]
     count = row.shape[0]
     weights = scratch.weights
-    largest = find_peaks(row, scratch.peaks)
+    largest = row[find_largest(row, peaks)]
     scale = np.float32(1.0 / temperature)
     bound = -np.inf
     if 0 < top_k < count:
-        bound = float(kth_largest_logit(row, top_k, scratch))
+        bound = float(kth_largest_logit(row, peaks, top_k, scratch))
     if min_p > 0.0:
         bound = max(bound, largest + temperature * math.log(min_p))
     if bound > -np.inf:
-        end = weigh_collected(collect(row, bound, scratch), largest, scale, scratch)
+        end = weigh_collected(collect(row, peaks, bound, scratch), largest, scale, scratch)
         total = total_of(weights[:end])
         if top_p < 1.0:
             drop_below(weights[:end], lightest_of_nucleus(weights[:end], top_p * total))
         return scratch.picked[walk(weights, 0, end, uniform * total_of(weights[:end]))]
 
-    total = weigh(row, largest, scale, scratch)
+    total = weigh(row, peaks.shape[0], largest, scale, scratch)
     if top_p < 1.0:
         # The nucleus is almost always near the likeliest token: look there first.
         reach = 4.0
         while True:
-            end = weigh_collected(collect(row, largest - temperature * reach, scratch), largest, scale, scratch)
+            end = weigh_collected(collect(row, peaks, largest - temperature * reach, scratch), largest, scale, scratch)
             if total_of(weights[:end]) >= top_p * total or reach > 88.0:  # beyond that a token weighs nothing
                 break
             reach *= 2.0
@@ -201,7 +196,7 @@ def draw(row, temperature, top_k, top_p, min_p, uniform, scratch):  # type: igno
     target = uniform * total
     reached = before = 0.0
     chosen = 0
-    for chunk in range(scratch.peaks.shape[0]):
+    for chunk in range(peaks.shape[0]):
         if scratch.heap[chunk] > 0:
             chosen, before = chunk, reached
             reached += scratch.heap[chunk]
@@ -262,4 +257,4 @@ def lightest_of_nucleus(weights, wanted):  # type: ignore[no-untyped-def]
     return from_bits(low)
 
 
-__all__ = ["CHUNK", "Scratch", "draw_rows", "find_likeliest", "make_scratch", "measure_rows"]
+__all__ = ["CHUNK", "Scratch", "draw_rows", "find_likeliest", "find_peaks_of", "make_scratch", "measure_rows"]

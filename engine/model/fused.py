@@ -199,7 +199,8 @@ class FusedPath:
 
         none = np.zeros(0, dtype=np.int64)
         self.forward(StepInput(none, none, np.zeros(1, dtype=np.int64), none, np.zeros((0, 1), dtype=np.int32), none))
-        rows = self._rows(1)
+        rows, one = self._rows(1), np.zeros(1, dtype=np.int64)
+        rows.put(one, one, np.zeros(1, dtype=np.float32))
         rows.draw([0], [SamplingParams(temperature=1.0)], np.zeros(1))
         rows.measure([0], [1])
         rows.likeliest([0], changed=True)
@@ -229,7 +230,7 @@ class FusedPath:
     def _rows(self, count: int) -> CompiledRows:
         buffers = self._buffers
         return CompiledRows(self._choices, buffers.logits[:count], self._config.vocab_size, self._scratch,
-                            buffers.best[:count])
+                            buffers.peaks[:count], buffers.best[:count])
 
     def _reserve(self, tokens: int, samples: int, requests: int) -> None:
         """Make the buffers large enough; they grow to the largest step seen and stay."""
@@ -247,13 +248,15 @@ class FusedPath:
         def rows(count: int, width: int, multiple: int) -> np.ndarray:
             return np.zeros((count, -(-width // multiple) * multiple), dtype=np.float32)
 
+        width = len(self._weights.head_bias)
         self._buffers = kernels.Buffers(
             hidden=rows(tokens, config.hidden_size, kernels.PANEL),
             normed=rows(max(tokens, samples), config.hidden_size, 1),
             qkv=rows(tokens, (config.num_heads + 2 * config.num_kv_heads) * config.head_size, kernels.PANEL),
             attended=rows(tokens, config.num_heads * config.head_size, 1),
             gated=rows(tokens, config.intermediate_size, kernels.LANES),
-            logits=rows(samples, config.vocab_size, kernels.PANEL),
+            logits=rows(samples, width, 1),
+            peaks=rows(samples, -(-width // kernels.CHUNK), 1),
             best=np.zeros(samples, dtype=np.int64),
             # Every request has at most one piece a head that is not full, and at least one token.
             items=np.zeros(

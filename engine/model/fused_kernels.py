@@ -42,6 +42,7 @@ compiled_loosely = numba.njit(
 
 Array = Any  # of NumPy; numba finds the types out by itself
 
+CHUNK = 4 * SCORES  # of logits, of which the largest is noted
 AHEAD = 3 * SCORES  # how many positions ahead keys are fetched
 ROWS_AT_ONCE = 32 * GEMM_ROWS  # rows of a product whose inputs stay in the second-level cache
 
@@ -103,6 +104,7 @@ class Buffers(NamedTuple):
     attended: Array
     gated: Array
     logits: Array  # (samples, vocab), minus infinity where a row is wider than the vocabulary
+    peaks: Array  # (samples, chunks): the largest logit of every CHUNK of them
     best: Array  # int64 (samples,): the token with the largest logit
     items: Array  # int64 (items, 4), pieces of attention: a request, its first row, its first and last + 1 kv head
     counters: Array  # int64 (layers + 1): how many pieces are taken in each layer; at last how many there are
@@ -365,11 +367,23 @@ def share_out(shape, step, buffers, threads):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def find_largest(row):  # type: ignore[no-untyped-def]
-    """Where the largest number stands, the first of several. The row fills whole vectors."""
-    largest = row_max(address(row), row.shape[0] // SCORES)
-    for i in range(row.shape[0]):
-        if row[i] == largest:
+def find_peaks(row, peaks):  # type: ignore[no-untyped-def]
+    """The largest logit of each chunk of a row, which fills whole vectors, into ``peaks``."""
+    for chunk in range(peaks.shape[0]):
+        start = chunk * CHUNK
+        size = min(CHUNK, row.shape[0] - start)
+        peaks[chunk] = row_max(address(row) + 4 * start, size // SCORES)
+
+
+@compiled
+def find_largest(row, peaks):  # type: ignore[no-untyped-def]
+    """Where the largest logit stands, the first of several."""
+    best = 0
+    for chunk in range(1, peaks.shape[0]):
+        if peaks[chunk] > peaks[best]:
+            best = chunk
+    for i in range(best * CHUNK, min((best + 1) * CHUNK, row.shape[0])):
+        if row[i] == peaks[best]:
             return i
     return 0  # nothing but NaN
 
@@ -466,5 +480,6 @@ def forward(thread, threads, sync, yield_address, shape, eps, scale, weights, st
     )  # fmt: skip
     barrier(sync, threads, yield_address)
     for sample in range(thread * samples // threads, (thread + 1) * samples // threads):
-        buffers.best[sample] = find_largest(buffers.logits[sample])
+        find_peaks(buffers.logits[sample], buffers.peaks[sample])
+        buffers.best[sample] = find_largest(buffers.logits[sample], buffers.peaks[sample])
     barrier(sync, threads, yield_address)

@@ -33,7 +33,8 @@ def compiled_rows(logits: torch.Tensor) -> CompiledRows:
     count, vocabulary = logits.shape
     padded = np.full((count, -(-vocabulary // 32) * 32), -np.inf, dtype=np.float32)
     padded[:, :vocabulary] = logits.numpy()
-    return CompiledRows(kernels, padded, vocabulary, kernels.make_scratch(padded.shape[1]))
+    peaks = np.maximum.reduceat(padded, range(0, padded.shape[1], kernels.CHUNK), axis=1)
+    return CompiledRows(kernels, padded, vocabulary, kernels.make_scratch(padded.shape[1]), peaks, padded.argmax(1))
 
 
 def torch_rows(logits: torch.Tensor) -> TorchRows:

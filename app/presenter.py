@@ -6,7 +6,6 @@ scrubs, all of them at once.
 
 from __future__ import annotations
 
-import logging
 from dataclasses import replace
 
 from app.engine_texts import say
@@ -16,8 +15,6 @@ from engine.trace.knobs import KnobValue
 from widgets.knob_panel import KnobPanel
 from widgets.painting import Panel
 from widgets.transport import Source, TransportBar, TransportStatus
-
-log = logging.getLogger(__name__)
 
 TRANSPORT_INTERVAL_S = 1 / 15
 
@@ -38,7 +35,6 @@ class Presenter:
         self._transport_due = 0.0
         self._transport_waiting = True
         self._knobs: dict[str, KnobValue] | None = None
-        self.failed: dict[str, str] = {}  # panels that cannot show this session, and why
 
     @property
     def session(self) -> Session | None:
@@ -47,10 +43,16 @@ class Presenter:
     def set_session(self, session: Session | None) -> None:
         self._session = session
         self._knobs = None
-        self.failed = {}
+        for panel in self._panels.values():
+            panel.recover()
         self._waiting = set()
         self._transport_waiting = True
         self._transport_due = 0.0
+
+    @property
+    def failed(self) -> dict[str, str]:
+        """The panels that cannot show this session, and why."""
+        return {name: panel.failure for name, panel in self._panels.items() if panel.failure}
 
     def frame(self, now: float) -> bool:
         """Advance, and update what is due. False when nothing has to be painted."""
@@ -91,6 +93,7 @@ class Presenter:
         if self._session is not None and self._session.view is not None:
             for name in self._panels:
                 self._show(name, self._session)
+                self._panels[name].show_now()
         self._transport.set_status(transport_status(self._session))
 
     def _show(self, name: str, session: Session) -> bool:
@@ -98,14 +101,13 @@ class Presenter:
         try:
             return self._show_view(name, session)
         except Exception as failure:
-            log.exception("the panel %s failed", name)
-            self.failed.setdefault(name, f"{type(failure).__name__}: {failure}")
-            return False
+            self._panels[name].fail(failure)
+            return True
 
     def _show_view(self, name: str, session: Session) -> bool:
         panel, view = self._panels[name], session.view
         assert view is not None
-        if name in self.failed:
+        if panel.failure:
             return False
         if isinstance(panel, KnobPanel):
             if view.state.knobs == self._knobs:

@@ -59,7 +59,7 @@ class TimeControl:
         self.live = live
         self.attached = live
         self.playing = live
-        self.step = steps.last_step if live else steps.first_step
+        self.step = steps.last_step if live or steps.last_step < 0 else steps.first_step
         self.speed = 1.0
         self.pacing: Pacing = "clock"
         self.until = ""
@@ -99,7 +99,7 @@ class TimeControl:
         self.stopped_by = ""
         self._owed = 0
         if self._steps.ended and self.at_edge and not self.attached:
-            self.step = self._steps.first_step
+            self._go(self._steps.first_step)
         self.playing = True
         self._rebase()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from PySide6.QtCore import QEvent, QPointF, QRect, QRectF, QSize, QSizeF, Qt
+from PySide6.QtCore import QEvent, QObject, QPointF, QRect, QRectF, QSize, QSizeF, Qt
 from PySide6.QtGui import (
     QColor,
     QHelpEvent,
@@ -52,6 +52,7 @@ class BlockTable(Panel):
 
     def __init__(self, selection: Selection, parent: QWidget | None = None) -> None:
         super().__init__(selection, parent)
+        self.installEventFilter(self)
         self._view: View | None = None
         self._seen: tuple[object, ...] = ()
         self._motion = BlockMotion()
@@ -448,7 +449,8 @@ class BlockTable(Panel):
 
     # ---- keys ----------------------------------------------------------------------------------------------------
 
-    def event(self, event: QEvent) -> bool:
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        # Not event(): below a Python override of that, an exception in any other handler can end the program.
         if event.type() == QEvent.Type.ToolTip and isinstance(event, QHelpEvent):
             text = self.tooltip_at(QPointF(event.pos()))
             if text:
@@ -460,7 +462,7 @@ class BlockTable(Panel):
                 and self.selection.block is not None and event.key() in (*_MOVES, Qt.Key.Key_Escape)):
             event.accept()  # while a block is selected these keys move it, whatever the window does with them
             return True
-        return super().event(event)
+        return False
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         key = Qt.Key(event.key())

@@ -29,6 +29,10 @@ def downsample(x: np.ndarray, y: np.ndarray, buckets: int) -> tuple[np.ndarray, 
     return np.column_stack((x[starts], x[ends])).ravel(), np.column_stack((low, high)).ravel()
 
 
+NO_TICKS = float("-inf")
+"""The ``limit`` of an axis along which nothing has been measured."""
+
+
 class Axis(pg.AxisItem):
     """Round ticks, also on a logarithmic axis of milliseconds, and none above ``limit``: that room is for labels."""
 
@@ -36,6 +40,8 @@ class Axis(pg.AxisItem):
     limit = float("inf")
 
     def tickValues(self, low: float, high: float, size: float) -> list[tuple[float, list[float]]]:
+        if self.limit == NO_TICKS:
+            return []
         if not self.log:
             if self.orientation == "bottom":
                 return super().tickValues(low, high, size)[:1]
@@ -52,33 +58,49 @@ class Axis(pg.AxisItem):
         return [format_number(v, 0 if spacing >= 1 else 2) for v in values]
 
 
+LABEL, LABEL_AT_LEAST, LABEL_SHORT = 27.0, 23.0, 14.0
+"""Height of a name with its value below it: roomy, as close as is readable, and of a value that stands alone."""
+
+
 class EndLabels(QWidget):
     """Names and values of the curves, in their colours, to the right of the plot: level with their ends, never on
-    a line and never on one another. At the bottom the unit of the x axis."""
+    a line and never on one another. Where there is no room for both, the values stand alone, in the curves' colours.
+    At the bottom the unit of the x axis."""
 
     def __init__(self) -> None:
         super().__init__()
         self._labels: list[tuple[float, str, str, QColor]] = []
+        self._height = LABEL
         self.x_unit = ""
         self.x_unit_y = 0.0
 
+    @property
+    def placed(self) -> list[tuple[float, float, str, str]]:
+        """``(top, bottom, name, value)`` of every label; the name is "" where there was no room for it."""
+        half = self._height / 2
+        return [(y - half, y + half, name, value) for y, name, value, _ in self._labels]
+
     def set_labels(self, labels: list[tuple[float, str, str, QColor]], top: float, bottom: float) -> bool:
-        """``(y, name, value, colour)`` each; they keep 27 pixels apart and stay between ``top`` and ``bottom``.
+        """``(y, name, value, colour)`` each; they keep clear of one another and stay between ``top`` and ``bottom``.
 
         True when they needed another width, so that the plot has to be laid out again.
         """
+        room = (bottom - top) / max(1, len(labels))
+        height = LABEL if room >= LABEL else room if room >= LABEL_AT_LEAST else LABEL_SHORT
+        if height == LABEL_SHORT:
+            labels = [(y, "", value, colour) for y, _, value, colour in labels][:max(1, int((bottom - top) // height))]
         placed: list[tuple[float, str, str, QColor]] = []
-        y_free = top + 13
+        y_free = top + height / 2
         for y, name, value, colour in sorted(labels, key=lambda item: item[0]):
             y = max(y, y_free)
             placed.append((y, name, value, colour))
-            y_free = y + 27
+            y_free = y + height
         for index in range(len(placed) - 1, -1, -1):
-            limit = bottom - 13 if index == len(placed) - 1 else placed[index + 1][0] - 27
+            limit = bottom - height / 2 if index == len(placed) - 1 else placed[index + 1][0] - height
             y, name, value, colour = placed[index]
             placed[index] = (min(y, limit), name, value, colour)
-        if placed != self._labels:
-            self._labels = placed
+        if (placed, height) != (self._labels, self._height):
+            self._labels, self._height = placed, height
             self.update()
         width = max([40.0] + [max(text_width(n, font(11)), text_width(v, font(11, bold=True)))
                               for _, n, v, _ in placed])
@@ -92,9 +114,14 @@ class EndLabels(QWidget):
         painter = QPainter(self)
         t = theme()
         painter.fillRect(self.rect(), QColor(t.panel))
+        line = min(13.0, self._height / 2)
         for y, name, value, colour in self._labels:
-            draw_text(painter, QRectF(6, y - 13, self.width() - 6, 13), name, colour=colour, text_font=font(11))
-            draw_text(painter, QRectF(6, y, self.width() - 6, 13), value, colour=t.text,
-                      text_font=font(11, bold=True))
+            if name:
+                draw_text(painter, QRectF(6, y - line, self.width() - 6, line), name, colour=colour, text_font=font(11))
+                draw_text(painter, QRectF(6, y, self.width() - 6, line), value, colour=t.text,
+                          text_font=font(11, bold=True))
+            else:
+                draw_text(painter, QRectF(6, y - 7, self.width() - 6, 14), value, colour=colour,
+                          text_font=font(11, bold=True))
         draw_text(painter, QRectF(6, self.x_unit_y - 8, self.width() - 6, 16), self.x_unit, colour=t.secondary,
                   text_font=font(11))

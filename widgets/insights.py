@@ -178,6 +178,11 @@ class InsightsPanel(Panel):
             else:
                 self._soon.start(int(wait * 1000) + 1)
 
+    def show_now(self) -> None:
+        if self._soon.isActive():
+            self._soon.stop()
+            self._compute()
+
     def showEvent(self, event: object) -> None:
         self._compute()
 
@@ -190,7 +195,11 @@ class InsightsPanel(Panel):
             return
         self._found_for, self._found_at = found_for, time.perf_counter()
         self.computations += 1
-        findings = find(view.series, view.timeline, view.state)
+        try:
+            findings = find(view.series, view.timeline, view.state)
+        except Exception as failure:  # it may be a timer's call, which nobody would hear of
+            self.fail(failure)
+            return
         if findings != self._findings:
             self._findings = findings
             self._cards_width = -1.0

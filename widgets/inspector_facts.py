@@ -150,7 +150,8 @@ def step_facts(events: StepEvents, state: EngineState) -> Facts:
     tokens = sum(s.num_tokens for s in events.scheduled)
     facts = [
         (QCoreApplication.translate("Inspector", "tokens"),
-         QCoreApplication.translate("Inspector", "{tokens} of {budget} for {count} requests").format(
+         (QCoreApplication.translate("Inspector", "{tokens} of {budget} for 1 request") if len(events.scheduled) == 1
+          else QCoreApplication.translate("Inspector", "{tokens} of {budget} for {count} requests")).format(
              tokens=format_int(tokens), budget=format_int(int(state.knobs.get("max_num_batched_tokens", 0))),
              count=len(events.scheduled))),
     ]

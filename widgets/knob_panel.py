@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from PySide6.QtCore import QSize, Qt, Signal
-from PySide6.QtGui import QKeyEvent, QPainter, QPaintEvent, QPen
+from PySide6.QtCore import QMimeData, QSize, Qt, Signal
+from PySide6.QtGui import QKeyEvent, QPainter, QPaintEvent, QPen, QTextOption
 from PySide6.QtWidgets import QFrame, QPlainTextEdit, QScrollArea, QSizePolicy, QVBoxLayout, QWidget
 
 from engine.trace.knobs import Knob, KnobValue
@@ -17,6 +17,9 @@ from widgets.theme import font, theme, themes
 from widgets.view import Selection
 
 GROUPS = ("scheduler", "kv_cache", "workload", "sampling")
+
+BREAKS_ANYWHERE = 4000
+"""From this many characters on a prompt's lines are broken anywhere in its box."""
 
 
 class PromptBox(QPlainTextEdit):
@@ -32,7 +35,19 @@ class PromptBox(QPlainTextEdit):
         self.textChanged.connect(self._fit)
         self._fit()
 
+    def insertFromMimeData(self, source: QMimeData) -> None:
+        self._choose_breaks(len(source.text()))
+        super().insertFromMimeData(source)
+
+    def _choose_breaks(self, more: int) -> None:
+        """Qt takes seconds to break a long word; a text as long as this is not read here anyhow."""
+        long = self.document().characterCount() + more > BREAKS_ANYWHERE
+        mode = QTextOption.WrapMode.WrapAnywhere if long else QTextOption.WrapMode.WrapAtWordBoundaryOrAnywhere
+        if mode != self.wordWrapMode():
+            self.setWordWrapMode(mode)
+
     def _fit(self) -> None:
+        self._choose_breaks(0)
         lines = min(6, max(1, int(self.document().size().height())))
         self.setFixedHeight(round(lines * metrics(font(12)).lineSpacing()) + 20)
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyqtgraph as pg
-from PySide6.QtCore import QEvent, QPointF, Qt, QTimer
-from PySide6.QtGui import QColor, QResizeEvent, QShowEvent
+from PySide6.QtCore import QEvent, QPointF, QRectF, Qt, QTimer
+from PySide6.QtGui import QColor, QPainter, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QWidget
 
 from engine.trace.metrics import MARK_KINDS, StepSeries
 from widgets.buttons import Tabs
-from widgets.chart_parts import Axis, EndLabels, downsample
-from widgets.painting import HEADER, MARGIN, Panel, elide, format_int, format_ms, format_number, text_width
+from widgets.chart_parts import NO_TICKS, Axis, EndLabels, downsample
+from widgets.painting import HEADER, MARGIN, Panel, draw_text, elide, format_int, format_ms, format_number, text_width
 from widgets.theme import font, mix, theme, themes, with_alpha
 from widgets.view import Selection, View
 
@@ -92,6 +92,7 @@ class LatencyPanel(Panel):
         row.setSpacing(0)
         row.addWidget(self.plot, 1)
         row.addWidget(self._labels)
+        self._show_plot(False)
         self.tabs, self.x_tabs = Tabs(self), Tabs(self)
         self.tabs.chosen.connect(lambda _: self._redraw(force=True))
         self.x_tabs.chosen.connect(lambda _: self._reset_range())
@@ -121,6 +122,29 @@ class LatencyPanel(Panel):
                 self._redraw()
             else:
                 self._soon.start(int(wait * 1000) + 1)
+
+    def show_now(self) -> None:
+        if self._soon.isActive():
+            self._soon.stop()
+            self._redraw()
+
+    def fail(self, failure: Exception) -> None:
+        self._show_plot(False)
+        super().fail(failure)
+
+    def recover(self) -> None:
+        super().recover()
+        self._drawn = ()
+
+    def _show_plot(self, shown: bool) -> None:
+        """Without a plot there is a line that says why."""
+        self.plot.setVisible(shown)
+        self._labels.setVisible(shown)
+
+    def paint_content(self, painter: QPainter, rect: QRectF) -> None:
+        if self.plot.isHidden():
+            draw_text(painter, rect, self.tr("No step yet"), colour=theme().secondary,
+                      align=Qt.AlignmentFlag.AlignHCenter | Qt.AlignmentFlag.AlignVCenter)
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
@@ -221,7 +245,7 @@ class LatencyPanel(Panel):
 
     def _redraw(self, force: bool = False) -> None:
         view = self._view
-        if view is None or not self.isVisible():
+        if view is None or self.failure or not self.isVisible():
             return
         series, step = view.series, view.state.step
         key = (id(series), series.n, step, self.tabs.current, self.x_tabs.current, self._range, self.plot.width(),
@@ -230,15 +254,14 @@ class LatencyPanel(Panel):
             return
         self._drawn_at = time.perf_counter()
         self.redraws += 1
-        if series.n:
-            self._draw(view, series, step)
-        else:
-            for curve in self._curves:
-                curve.setData([], [])
-            self._labels.set_labels([], 0, 0)
-            for item in (*self._future, self._cursor, *self._knob_lines, *self._knob_labels):
-                item.setVisible(False)
-            self.set_value("")
+        try:
+            self._show_plot(series.n > 0)
+            if series.n:
+                self._draw(view, series, step)
+            else:
+                self.set_value("")
+        except Exception as failure:  # it may be a timer's call, which nobody would hear of
+            self.fail(failure)
         self._drawn = (id(series), series.n, step, self.tabs.current, self.x_tabs.current, self._range,
                        self.plot.width(), self.plot.height(), theme().name)
 
@@ -271,7 +294,8 @@ class LatencyPanel(Panel):
         self._unit.setText({"latency": self.tr("log") if self._log else "ms", "throughput": self.tr("tok/s"),
                             "kv": "%", "queue": self.tr("requests")}[self.tabs.current])
         self._axis.log = self._log
-        self._axis.limit = bottom + (top - bottom) / HEADROOM
+        measured = any(np.isfinite(curve.values).any() for curve in curves)
+        self._axis.limit = bottom + (top - bottom) / HEADROOM if measured else NO_TICKS
         self._box.setRange(xRange=(low, high), yRange=(bottom, top), padding=0)
         self._axis.picture = self._x_axis.picture = None
 
@@ -351,7 +375,7 @@ class LatencyPanel(Panel):
             labels.append((y, curve.name, self._value_text(value), QColor(curve.colour)))
         self._labels.x_unit = (self.x_tabs.current == "time" and "s") or self.tr("step")
         self._labels.x_unit_y = area.bottom() + 11
-        if self._labels.set_labels(labels, area.top(), area.bottom()):
+        if self._labels.set_labels(labels, 0.0, area.bottom()):
             self._soon.start(0)
         ttft, p99 = float(series.ttft_p50_ms[row]), float(series.itl_p99_ms[row])
         headline = f"TTFT p50 {format_ms(ttft)} · ITL p99 {format_ms(p99)}"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from PySide6.QtCore import QEvent, QRect, QRectF, QSize, Qt
+from PySide6.QtCore import QCoreApplication, QEvent, QRect, QRectF, QSize, Qt
 from PySide6.QtGui import QColor, QFocusEvent, QPainter, QPaintEvent, QPen, QPixmap
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
@@ -15,6 +16,8 @@ from widgets.swatches import Swatch, draw_focus_ring, draw_swatch
 from widgets.text import draw_text, text_width, title_font
 from widgets.theme import RADIUS, font, theme, themes
 from widgets.view import Selection, View
+
+log = logging.getLogger(__name__)
 
 MARGIN = 12
 """From a panel's edge to what it shows."""
@@ -66,11 +69,14 @@ class Panel(QWidget):
     def __init__(self, selection: Selection, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.selection = selection
-        self._title = self._value = self._note = ""
+        self._title = self._value = ""
+        self._notes: tuple[str, ...] = ("",)
         self._legend: tuple[LegendItem, ...] = ()
         self._legend_shown = 0
         self._moving = False
         self._ring = False
+        self.failure = ""
+        """Why the panel cannot show this run, "" while it can. It says so itself, and draws nothing else."""
         self.setAttribute(Qt.WidgetAttribute.WA_OpaquePaintEvent)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
@@ -82,6 +88,9 @@ class Panel(QWidget):
     def show_view(self, view: View) -> None:
         """Show the run at the viewing step."""
 
+    def show_now(self) -> None:
+        """Draw at once what a panel of a slow pace has put off: a picture of the window is taken."""
+
     def paint_content(self, painter: QPainter, rect: QRectF) -> None:
         """Draw inside ``rect``, below the header. The painter is not clipped."""
 
@@ -90,7 +99,19 @@ class Panel(QWidget):
 
     def is_animating(self) -> bool:
         """True while the panel has motion left to show and can be seen."""
-        return self._moving and self.isVisible()
+        return self._moving and self.isVisible() and not self.failure
+
+    def fail(self, failure: Exception) -> None:
+        """Stand still from now on and say why. An exception that leaves a paint event can end the whole program."""
+        log.error("the panel %s failed", self._title, exc_info=failure)
+        self.failure = f"{type(failure).__name__}: {failure}"
+        self.update()
+
+    def recover(self) -> None:
+        """Another run is to be shown: try again."""
+        if self.failure:
+            self.failure = ""
+            self.update()
 
     # -- the header --
 
@@ -108,10 +129,13 @@ class Panel(QWidget):
             self.setAccessibleDescription(value)
             self.update(self._header_rect())
 
-    def set_note(self, note: str) -> None:
-        """A remark at the right of the header. A legend, if there is one, stands left of it."""
-        if note != self._note:
-            self._note = note
+    def set_note(self, note: str, *shorter: str) -> None:
+        """A remark at the right of the header. A legend, if there is one, stands left of it.
+
+        ``shorter`` says the same in fewer words, for panels with no room for it; the last of them is cut if it must.
+        """
+        if (note, *shorter) != self._notes:
+            self._notes = (note, *shorter)
             self.update(self._header_rect())
 
     def set_legend(self, items: Sequence[LegendItem]) -> None:
@@ -130,7 +154,7 @@ class Panel(QWidget):
 
     @property
     def note(self) -> str:
-        return self._note
+        return self._notes[0]
 
     def hidden_legend(self) -> tuple[LegendItem, ...]:
         """What of the legend the header had no room for when it was last painted."""
@@ -147,13 +171,29 @@ class Panel(QWidget):
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
-        self.paint_ground(painter, event.rect())
+        try:
+            self._paint(painter, event.rect())
+        except Exception as failure:
+            self.fail(failure)  # the repaint that this asks for says so
+        finally:
+            painter.end()
+
+    def _paint(self, painter: QPainter, dirty: QRect) -> None:
+        self.paint_ground(painter, dirty)
         content = self.content_rect()
-        if content.width() > 0 and content.height() > 0 and event.rect().bottom() >= HEADER:
-            self.paint_content(painter, content)
+        if content.width() > 0 and content.height() > 0 and dirty.bottom() >= HEADER:
+            if self.failure:
+                self._paint_failure(painter, content)
+            else:
+                self.paint_content(painter, content)
         if self._ring and self.hasFocus():
             draw_focus_ring(painter, QRectF(self.rect()))
-        painter.end()
+
+    def _paint_failure(self, painter: QPainter, content: QRectF) -> None:
+        text = QCoreApplication.translate("Panel", "This panel failed. The run goes on.")
+        painter.setFont(font(12))
+        painter.setPen(QColor(theme().bad))
+        painter.drawText(content, Qt.TextFlag.TextWordWrap, f"{text}\n{self.failure}")
 
     def paint_ground(self, painter: QPainter, dirty: QRect) -> None:
         """Paint frame and header, as far as ``dirty`` needs them."""
@@ -187,8 +227,9 @@ class Panel(QWidget):
             line.setLeft(line.left() + used + MARGIN)
             used = draw_text(painter, line, self._value, text_font=strong)
         line.setLeft(line.left() + used + MARGIN)
-        if self._note:
-            taken = draw_text(painter, line, self._note, colour=t.secondary, text_font=small,
+        if self._notes[0]:
+            note = next((n for n in self._notes if text_width(n, small) <= line.width()), self._notes[-1])
+            taken = draw_text(painter, line, note, colour=t.secondary, text_font=small,
                               align=Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
             line.setRight(line.right() - taken - MARGIN)
         self._legend_shown = self._paint_legend(painter, line, self._legend, whole=self.whole_legend)

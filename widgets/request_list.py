@@ -98,9 +98,10 @@ class RequestList(RowsPanel):
     def _show_counts(self) -> None:
         if self._state is not None:
             counters = self._state.counters
-            self.set_note(self.tr("{running} running, {waiting} waiting, {done} done").format(
-                running=len(self._state.running), waiting=len(self._state.waiting),
-                done=format_int(counters.finished + counters.aborted)))
+            numbers = {"running": len(self._state.running), "waiting": len(self._state.waiting),
+                       "done": format_int(counters.finished + counters.aborted)}
+            self.set_note(self.tr("{running} running, {waiting} waiting, {done} done").format(**numbers),
+                          self.tr("{running} running, {waiting} waiting").format(**numbers))
 
     def request_at(self, position: QPointF) -> str | None:
         row = self.row_at(position)

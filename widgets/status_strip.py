@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from PySide6.QtCore import QEvent, QPointF, QRectF, QSize, Qt
+from PySide6.QtCore import QEvent, QObject, QPointF, QRectF, QSize, Qt
 from PySide6.QtGui import QHelpEvent, QPainter, QPaintEvent
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
@@ -33,6 +33,7 @@ class StatusStrip(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
+        self.installEventFilter(self)
         self._left: tuple[StatusItem, ...] = ()
         self._right: tuple[StatusItem, ...] = ()
         self._widths: dict[str, int] = {}  # by label: figures that grow and shrink must not shake the row
@@ -97,9 +98,10 @@ class StatusStrip(QWidget):
                 x += 4 + draw_text(painter, QRectF(x, 0, place.right() - x, place.height()), text, colour=ink,
                                    text_font=font(11, bold=bold), mode=Qt.TextElideMode.ElideMiddle)
 
-    def event(self, event: QEvent) -> bool:
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        # Not event(): below a Python override of that, an exception in any other handler can end the program.
         if event.type() == QEvent.Type.ToolTip and isinstance(event, QHelpEvent):
             tip = next((i.tooltip for place, i in self._places if place.contains(QPointF(event.pos()))), "")
             QToolTip.showText(event.globalPos(), tip, self)
             return True
-        return super().event(event)
+        return False

@@ -285,3 +285,17 @@ class Machine(RuleBasedStateMachine):
 
 TestMachine = Machine.TestCase
 TestMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+@pytest.mark.parametrize("command", [
+    lambda time: time.play(), lambda time: time.toggle(), lambda time: time.first(), lambda time: time.follow(),
+    lambda time: time.step_forward(3), lambda time: time.step_back(3), lambda time: time.seek(7),
+    lambda time: time.run_until("hit"), lambda time: time.end_of_run(),
+])
+@pytest.mark.parametrize("is_live", [False, True])
+def test_a_run_without_steps_shows_none_whatever_is_asked(command, is_live: bool) -> None:
+    time = TimeControl(FakeSteps(0, ended=not is_live), live=is_live)
+    for now in range(4):
+        command(time)
+        time.tick(float(now))
+        assert time.step == -1

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 
 import pytest
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QMimeData, Qt
 from PySide6.QtGui import QKeyEvent
-from PySide6.QtWidgets import QScrollArea
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QApplication, QScrollArea
 from pytestqt.qtbot import QtBot
 
 from engine.trace.knobs import KNOBS
@@ -165,3 +166,20 @@ def test_it_scrolls_when_low(panel: KnobPanel, qtbot: QtBot) -> None:
     assert scroll is not None
     qtbot.waitUntil(lambda: scroll.verticalScrollBar().maximum() > 0)
     assert panel.prompt.geometry().bottom() < panel.height()
+
+
+@pytest.mark.parametrize("text", ["x" * 100_000, "你好" * 50_000, "word " * 20_000, "\n" * 100_000])
+def test_a_huge_prompt_is_pasted_and_sent_whole_without_a_pause(qtbot, text: str) -> None:
+    panel = KnobPanel(KNOBS.values())
+    qtbot.addWidget(panel)
+    panel.resize(248, 720)
+    panel.show()
+    pasted = QMimeData()
+    pasted.setText("a" + text + "b")
+    start = time.process_time()
+    panel.prompt.insertFromMimeData(pasted)
+    QApplication.processEvents()
+    assert time.process_time() - start < 1.5  # Qt takes four seconds for a word of that length
+    with qtbot.waitSignal(panel.prompt_submitted) as sent:
+        QTest.keyClick(panel.prompt, Qt.Key.Key_Return)
+    assert sent.args == ["a" + text + "b"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from PySide6.QtCore import QPointF
@@ -139,6 +141,61 @@ def test_labels_keep_apart_and_off_the_edges() -> None:
     places = sorted(y for y, *_ in labels._labels)
     assert np.diff(places).min() >= 27
     assert places[-1] <= 110 - 13
+
+
+@pytest.mark.parametrize("height", [140, 82, 71, 60, 30, 10])
+def test_labels_stay_inside_however_little_room_there_is(height: int, qtbot: QtBot) -> None:
+    labels = EndLabels()
+    qtbot.addWidget(labels)
+    colour = themes.current.request(0)
+    labels.set_labels([(height, "TTFT p50", "1", colour), (height, "ITL p99", "2", colour),
+                       (0, "ITL p50", "3", colour)], 0, height)
+    placed = labels.placed
+    assert placed
+    assert placed[0][0] >= -0.5 or height < 14
+    assert placed[-1][1] <= height + 0.5
+    assert all(a[1] <= b[0] + 0.01 for a, b in pairwise(placed))
+    assert all(bool(name) == (height >= 70) for _, _, name, _ in placed)
+    assert len(placed) == 3 or height < 42
+
+
+def test_without_a_step_there_is_no_chart_and_without_a_measurement_no_scale(panel: LatencyPanel,
+                                                                             qtbot: QtBot) -> None:
+    assert not panel.plot.isVisible()  # and not the axes of a chart of nothing
+    empty = make_run(0)
+    panel.show_view(view_at(empty))
+    assert not panel.plot.isVisible()
+    waiting = make_run(1, max_num_batched_tokens=64)  # the first prompt is not through
+    qtbot.wait(220)
+    panel.show_view(view_at(waiting))
+    qtbot.waitUntil(panel.plot.isVisible)
+    assert np.isnan(waiting.series.ttft_p50_ms).all()
+    low, high = panel._box.viewRange()[1]
+    assert panel._axis.tickValues(low, high, 200) == []
+    panel.show_view(view_at(busy_run()))
+    qtbot.wait(220)
+    low, high = panel._box.viewRange()[1]
+    assert panel._axis.tickValues(low, high, 200) != []
+
+
+def test_a_chart_that_fails_says_so_and_recovers(panel: LatencyPanel, qtbot: QtBot,
+                                                 monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(panel, "_curves_of", lambda *_: 1 / 0)
+        panel.show_view(view_at(busy_run()))
+        qtbot.waitUntil(lambda: bool(panel.failure))
+    assert not panel.plot.isVisible()
+    panel.recover()
+    panel.show_view(view_at(busy_run()))
+    qtbot.waitUntil(panel.plot.isVisible)
+
+
+def test_a_picture_of_the_window_shows_the_newest_step(panel: LatencyPanel) -> None:
+    for step in (300, 301):
+        panel.show_view(view_at(busy_run(), step))
+    assert panel._drawn[2] == 300  # the second one came too soon
+    panel.show_now()
+    assert panel._drawn[2] == 301
 
 
 @pytest.mark.parametrize(("tab", "unit"), [("throughput", "tok/s"), ("kv", "%"), ("queue", "requests"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from PySide6.QtCore import QEvent, QRectF, Qt
 from PySide6.QtGui import QColor, QImage, QPainter
@@ -208,6 +210,52 @@ def test_keyboard_focus_shows_and_a_click_does_not(panel, qtbot) -> None:
     assert panel.grab().toImage().pixelColor(200, 1) == QColor(theme().panel)
     panel.setFocus(Qt.FocusReason.MouseFocusReason)
     assert panel.grab().toImage().pixelColor(200, 1) == QColor(theme().panel)
+
+
+def test_a_note_says_it_in_fewer_words_where_there_is_little_room(panel) -> None:
+    def note_at(width: int) -> set[tuple[int, int, int]]:
+        panel.resize(width, 120)
+        image = panel.grab().toImage()
+        return {(x - width, y, image.pixel(x, y)) for x in range(width // 2, width) for y in range(4, HEADER)}
+
+    panel.set_title("Requests")
+    panel.set_note("3 running, 2 waiting, 12 done", "3 running")
+    wide, narrow = note_at(400), note_at(200)
+    panel.set_note("3 running")
+    assert panel.note == "3 running"
+    assert note_at(200) == narrow
+    assert note_at(400) != wide
+
+
+@pytest.mark.parametrize("where", ["paint", "header"])
+def test_a_panel_that_fails_says_so_and_never_raises(panel, qtbot, monkeypatch, where: str) -> None:
+    good = panel.grab().toImage()
+
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("half a pixel")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Counting, "paint_content" if where == "paint" else "_paint_header", broken)
+        panel.grab()
+        assert panel.failure == "ZeroDivisionError: half a pixel"
+    panel._moving = True
+    assert not panel.is_animating()
+    before = len(panel.painted)
+    failed = panel.grab().toImage()
+    assert len(panel.painted) == before  # what failed is not tried again
+    red = QColor(theme().bad).rgb()
+    assert any(failed.pixel(x, y) == red for x in range(failed.width()) for y in range(HEADER, failed.height()))
+    panel.recover()
+    panel._moving = False
+    assert panel.grab().toImage() == good
+
+
+def test_no_widget_overrides_event() -> None:
+    """Below a Python override of QWidget.event an exception in any other handler can end the program."""
+    root = Path(__file__).resolve().parents[2]
+    files = [p for folder in ("app", "widgets") for p in (root / folder).glob("*.py")]
+    assert len(files) > 30
+    assert [p.name for p in files if "def event(self" in p.read_text(encoding="utf-8")] == []
 
 
 def test_every_reason_to_stop_has_words() -> None:

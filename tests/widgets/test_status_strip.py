@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from PySide6.QtCore import QPoint
+from PySide6.QtCore import QCoreApplication, QPoint
 from PySide6.QtGui import QHelpEvent
 from PySide6.QtWidgets import QToolTip
 from pytestqt.qtbot import QtBot
@@ -69,7 +69,8 @@ def test_tooltips_belong_to_their_items(strip: StatusStrip) -> None:
     strip.set_items(LEFT)
     strip.repaint()
     place = strip._places[0][0].center().toPoint()
-    strip.event(QHelpEvent(QHelpEvent.Type.ToolTip, place, strip.mapToGlobal(place)))
+    QCoreApplication.sendEvent(strip, QHelpEvent(QHelpEvent.Type.ToolTip, place, strip.mapToGlobal(place)))
     assert QToolTip.text() == "Steps a second"
-    strip.event(QHelpEvent(QHelpEvent.Type.ToolTip, QPoint(890, 5), strip.mapToGlobal(QPoint(890, 5))))
+    place = QPoint(890, 5)
+    QCoreApplication.sendEvent(strip, QHelpEvent(QHelpEvent.Type.ToolTip, place, strip.mapToGlobal(place)))
     assert QToolTip.text() in ("", "Steps a second")  # hiding takes a moment

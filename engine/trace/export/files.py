@@ -1,0 +1,66 @@
+"""Files that are either there and whole, or not there."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from engine.trace.source import Notice
+
+
+class ExportError(Exception):
+    """An export cannot be made. ``notice`` says why, for people; it can be translated."""
+
+    def __init__(self, template: str, **values: object) -> None:
+        self.notice = Notice(template, **values)
+        super().__init__(str(self.notice))
+
+
+def check_target(path: Path, *, overwrite: bool) -> None:
+    """Raise :class:`ExportError` when a file cannot come to be at ``path``, or must not."""
+    if path.is_dir():
+        raise ExportError("{path} is a folder: name a file.", path=path)
+    if not path.parent.is_dir():
+        raise ExportError("There is no folder {folder}.", folder=path.parent)
+    if not overwrite and (path.exists() or path.is_symlink()):
+        raise ExportError("{path} exists already and is left as it is.", path=path)
+
+
+@contextlib.contextmanager
+def new_file(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
+    """Gives the name of a temporary file beside ``path``, made and empty; it becomes ``path`` when the block ends.
+
+    When the block is left by an exception (or its generator is closed) the temporary file is deleted, and what was at
+    ``path`` before is as it was. Raises :class:`ExportError` for whatever the disk refuses.
+    """
+    check_target(path, overwrite=overwrite)
+    part = path.with_name(f".{path.name[:40]}.{os.getpid()}.part{path.suffix}")
+    made = False
+    try:
+        with _disk_errors(path):
+            part.open("xb").close()
+            made = True
+            yield part
+            check_target(path, overwrite=overwrite)  # somebody else may have been quicker
+            os.replace(part, path)
+            made = False
+    finally:
+        if made:
+            with contextlib.suppress(OSError):
+                part.unlink()
+
+
+@contextlib.contextmanager
+def _disk_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as failure:
+        if failure.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise ExportError("The disk is full: {path} was not written.", path=path) from None
+        if failure.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise ExportError("{path} may not be written: choose another folder.", path=path) from None
+        raise ExportError("{path} cannot be written ({reason}).", path=path,
+                          reason=failure.strerror or failure) from None

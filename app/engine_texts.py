@@ -63,6 +63,14 @@ RECORDING_TEXTS = (
                                 "were taken to arrive at its beginning."),
     QT_TRANSLATE_NOOP("Engine", "The recording begins in the middle of a run: its decisions cannot be repeated."),
     QT_TRANSLATE_NOOP("Engine", "{path} could not be written in time."),
+    QT_TRANSLATE_NOOP("Engine", "lower by {amount}"),
+    QT_TRANSLATE_NOOP("Engine", "higher by {amount}"),
+    QT_TRANSLATE_NOOP("Engine", "lower by {amount} percentage points"),
+    QT_TRANSLATE_NOOP("Engine", "higher by {amount} percentage points"),
+    QT_TRANSLATE_NOOP("Engine", "{change}: better"),
+    QT_TRANSLATE_NOOP("Engine", "{change}: worse"),
+    QT_TRANSLATE_NOOP("Engine", "unchanged"),
+    QT_TRANSLATE_NOOP("Engine", "not measured in both"),
     QT_TRANSLATE_NOOP("Engine", "{path} cannot be written: {reason}."),
 )
 

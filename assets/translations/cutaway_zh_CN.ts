@@ -570,6 +570,38 @@
         <translation>未能及时写入 {path}。</translation>
     </message>
     <message>
+        <source>lower by {amount}</source>
+        <translation>降低 {amount}</translation>
+    </message>
+    <message>
+        <source>higher by {amount}</source>
+        <translation>升高 {amount}</translation>
+    </message>
+    <message>
+        <source>lower by {amount} percentage points</source>
+        <translation>降低 {amount} 个百分点</translation>
+    </message>
+    <message>
+        <source>higher by {amount} percentage points</source>
+        <translation>升高 {amount} 个百分点</translation>
+    </message>
+    <message>
+        <source>{change}: better</source>
+        <translation>{change}：变好</translation>
+    </message>
+    <message>
+        <source>{change}: worse</source>
+        <translation>{change}：变差</translation>
+    </message>
+    <message>
+        <source>unchanged</source>
+        <translation>不变</translation>
+    </message>
+    <message>
+        <source>not measured in both</source>
+        <translation>并非两次都有测量</translation>
+    </message>
+    <message>
         <source>{path} cannot be written: {reason}.</source>
         <translation>无法写入 {path}：{reason}。</translation>
     </message>

@@ -7,16 +7,20 @@ the user asks for something; whenever ``advance`` returns True, ``session.view``
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from app.recorder_feed import RecorderFeed
 from app.time_control import Pacing, TimeControl
+from engine.trace.conditions import event_after, event_before, next_match
 from engine.trace.events import Refused
 from engine.trace.history import LiveHistory
 from engine.trace.knobs import KnobValue
-from engine.trace.source import RunSource
+from engine.trace.notes import NoteBook, notes_path, read_notes, write_notes
+from engine.trace.notes_copy import read_embedded_notes
+from engine.trace.source import Notice, RunSource
 from engine.trace.state import EngineState
 from engine.worker import EngineThread, RunSpec
 from widgets.view import View
@@ -34,6 +38,7 @@ class SourceSteps:
     def __init__(self, source: RunSource | None, *, ended: bool) -> None:
         self.source = source
         self.ended = ended
+        self.notes = NoteBook()
 
     @property
     def first_step(self) -> int:
@@ -57,9 +62,18 @@ class SourceSteps:
         index = int(series.end_ns.searchsorted(time_ns, side="right")) - 1
         return int(series.step[max(0, index)]) if series.n else -1
 
-    def next_mark(self, kind: str, after: int, upto: int) -> int | None:
-        mark = self.source.series.marks.next_after(after, kind) if self.source is not None else None
-        return mark.step if mark is not None and mark.step <= upto else None
+    def next_match(self, condition: str, after: int, upto: int) -> int | None:
+        return next_match(self.source.series, condition, after, upto) if self.source is not None else None
+
+    def event_after(self, step: int) -> int | None:
+        event = event_after(self.source.series.marks, step) if self.source is not None else None
+        note = self.notes.step_after(step)
+        return min((s for s in (event, note) if s is not None), default=None)
+
+    def event_before(self, step: int) -> int | None:
+        event = event_before(self.source.series.marks, step) if self.source is not None else None
+        note = self.notes.step_before(step)
+        return max((s for s in (event, note) if s is not None), default=None)
 
 
 class Session:
@@ -104,6 +118,41 @@ class Session:
     def run_until(self, condition: str) -> None:
         self.time.run_until(condition)
 
+    def detach(self) -> None:
+        self.time.detach()
+
+    def next_event(self) -> None:
+        self.time.next_event()
+
+    def previous_event(self) -> None:
+        self.time.previous_event()
+
+    def mark_loop_start(self) -> None:
+        self.time.mark_loop_start()
+
+    def mark_loop_end(self) -> None:
+        self.time.mark_loop_end()
+
+    def clear_loop(self) -> None:
+        self.time.clear_loop()
+
+    # ---- notes ---------------------------------------------------------------------------------------------------
+
+    @property
+    def notes(self) -> NoteBook:
+        """What was written down about this run."""
+        return self._steps.notes
+
+    @property
+    def notes_file(self) -> Path | None:
+        """Where the notes are kept: beside the recording. None as long as there is no recording."""
+        return None
+
+    def save_notes(self) -> None:
+        """Keep the notes beside the recording, if they have changed and there is one. Raises OSError."""
+        if self.notes_file is not None and self.notes.changed and self.source is not None:
+            write_notes(self.notes_file, self.notes, self.source.info)
+
     # ---- the view ------------------------------------------------------------------------------------------------
 
     def advance(self, now: float) -> bool:
@@ -138,6 +187,8 @@ class Session:
 
     def close(self, timeout: float = 2.5) -> bool:
         """Let go of everything; True when nothing is left running."""
+        with suppress(OSError):  # they were saved when they were written; somebody was told if that failed
+            self.save_notes()
         if self.source is not None:
             self.source.close()
         return True
@@ -149,6 +200,15 @@ class ReplaySession(Session):
     def __init__(self, recording: RunSource, path: Path | None = None) -> None:
         super().__init__(recording, live=False)
         self.path = path
+        self.note_warnings: list[Notice] = []
+        if path is not None:
+            self._steps.notes, self.note_warnings = read_notes(notes_path(path), recording.info)
+            if not len(self.notes) and not notes_path(path).exists():
+                self._steps.notes = NoteBook(read_embedded_notes(path))
+
+    @property
+    def notes_file(self) -> Path | None:
+        return notes_path(self.path) if self.path is not None else None
 
 
 class LiveSession(Session):
@@ -192,7 +252,7 @@ class LiveSession(Session):
                 self._pause_engine()
             self.time.pause()
         else:
-            if self.time.attached or self.time.at_edge:
+            if (self.time.attached or self.time.at_edge) and not self.time.looping:
                 self._resume_engine()
             self.time.play()
 
@@ -219,7 +279,8 @@ class LiveSession(Session):
     def run_until(self, condition: str) -> None:
         was_playing = self.time.playing
         self.time.run_until(condition)
-        if self.time.playing and not was_playing and (self.time.attached or self.time.at_edge):
+        if (self.time.playing and not was_playing and not self.time.looping
+                and (self.time.attached or self.time.at_edge)):
             self._resume_engine()
 
     def set_knob(self, name: str, value: KnobValue) -> None:
@@ -239,12 +300,20 @@ class LiveSession(Session):
         if self.recorder is not None and self.recorder.active:
             return
         self.recorder = RecorderFeed(self.engine, path, midway=True)
+        self.notes.touch()
         self._take_in(float("inf"))  # so that between the history and what comes next no step is missing
         self.recorder.begin_past(self.history)
 
     def stop_recording(self) -> None:
         if self.recorder is not None:
             self.recorder.close(self.history)
+            with suppress(OSError):  # the recording is what matters; the notes stay here to be saved elsewhere
+                self.save_notes()
+
+    @property
+    def notes_file(self) -> Path | None:
+        """Beside the latest recording of this run."""
+        return notes_path(self.recorder.path) if self.recorder is not None else None
 
     def _pause_engine(self) -> None:
         self._engine_paused = True

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 from typing import Literal, Protocol
 
+from engine.trace.conditions import parse_gauge
+
 SPEEDS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0, 2.0, 4.0, 8.0, 16.0)
 """The speeds offered for a replay by the run's clock; 1 is as fast as it happened."""
 
 STEP_RATES = (1.0, 2.0, 5.0, 10.0, 30.0)
 """The rates offered for showing every step once, in steps a second."""
-
-CONDITIONS = ("preemption", "hit", "chunk", "eviction", "finish", "knob")
-"""What playing can run until; the names are those of the marks in ``StepSeries.marks``."""
 
 Pacing = Literal["clock", "steps"]
 
@@ -42,8 +41,14 @@ class Steps(Protocol):
     def step_at(self, time_ns: int) -> int:
         """The last step that had ended by then; the first step if none had."""
 
-    def next_mark(self, kind: str, after: int, upto: int) -> int | None:
-        """The first step in ``after < step <= upto`` in which ``kind`` happened."""
+    def next_match(self, condition: str, after: int, upto: int) -> int | None:
+        """The first step in ``after < step <= upto`` that meets ``condition`` (see :mod:`engine.trace.conditions`)."""
+
+    def event_after(self, step: int) -> int | None:
+        """The first step after ``step`` with a marked event or a note."""
+
+    def event_before(self, step: int) -> int | None:
+        """The last step before ``step`` with a marked event or a note."""
 
 
 class TimeControl:
@@ -51,7 +56,8 @@ class TimeControl:
 
     ``step`` is -1 while there is nothing to look at. ``attached`` says that the view belongs to the live edge;
     together with ``playing`` it is *following*. ``until`` is the condition that playing stops at, "" for none, and
-    ``stopped_by`` the one that stopped it last, until the next command.
+    ``stopped_by`` the one that stopped it last, until the next command. ``loop_start`` and ``loop_end`` are the ends of
+    the range that playing repeats; either may be None.
     """
 
     def __init__(self, steps: Steps, *, live: bool) -> None:
@@ -64,6 +70,8 @@ class TimeControl:
         self.pacing: Pacing = "clock"
         self.until = ""
         self.stopped_by = ""
+        self.loop_start: int | None = None
+        self.loop_end: int | None = None
         self._owed = 0  # steps asked for beyond the edge, shown as soon as the engine has made them
         self._clock_ns = 0.0  # where playing by the clock has got to
         self._fraction = 0.0  # of a step, when playing at a rate
@@ -92,13 +100,25 @@ class TimeControl:
         """How many steps the view is behind the last one."""
         return max(0, self._steps.last_step - self.step)
 
+    @property
+    def loop(self) -> tuple[int, int] | None:
+        """The range that playing repeats, when both of its ends are set."""
+        if self.loop_start is None or self.loop_end is None:
+            return None
+        return self.loop_start, self.loop_end
+
+    @property
+    def looping(self) -> bool:
+        """Whether playing from here stays in the loop. A view at the live edge, or beyond the loop, does not."""
+        return self.loop is not None and not self.attached and self.loop[0] <= self.step <= self.loop[1]
+
     # ---- commands ------------------------------------------------------------------------------------------------
 
     def play(self) -> None:
         """Go on from where the view is. At the end of a complete run, start again from the beginning."""
         self.stopped_by = ""
         self._owed = 0
-        if self._steps.ended and self.at_edge and not self.attached:
+        if self._steps.ended and self.at_edge and not self.attached and not self.looping:
             self._go(self._steps.first_step)
         self.playing = True
         self._rebase()
@@ -140,6 +160,55 @@ class TimeControl:
         self._go(step)
         self._rebase()
 
+    def detach(self) -> None:
+        """Stay at this step while the run goes on. A replay is not attached to anything and plays on."""
+        if self.attached:
+            self.pause()
+            self.attached = False
+
+    def next_event(self) -> bool:
+        """Pause at the next step with a marked event or a note; False, and nothing changes, if there is none."""
+        return self._go_to_event(self._steps.event_after(self.step))
+
+    def previous_event(self) -> bool:
+        """Pause at the step before with a marked event or a note; False, and nothing changes, if there is none."""
+        return self._go_to_event(self._steps.event_before(self.step))
+
+    def _go_to_event(self, step: int | None) -> bool:
+        if step is None or not self._steps.first_step <= step <= self._steps.last_step:
+            return False
+        self.pause()
+        self.attached = False
+        self._go(step)
+        return True
+
+    def mark_loop_start(self) -> None:
+        """The loop begins at this step; a second time here, it has no beginning. An end that is not later goes."""
+        if self.step < 0:
+            return
+        self.loop_start = None if self.loop_start == self.step else self.step
+        if self.loop_end is not None and self.loop_start is not None and self.loop_end <= self.loop_start:
+            self.loop_end = None
+        self._enter_loop()
+
+    def mark_loop_end(self) -> None:
+        """The loop ends with this step; a second time here, it has no end. A beginning that is not earlier goes."""
+        if self.step < 0:
+            return
+        self.loop_end = None if self.loop_end == self.step else self.step
+        if self.loop_start is not None and self.loop_end is not None and self.loop_end <= self.loop_start:
+            self.loop_start = None
+        self._enter_loop()
+
+    def clear_loop(self) -> None:
+        self.loop_start = self.loop_end = None
+
+    def _enter_loop(self) -> None:
+        """A loop that was closed while following is looked at, instead of the newest step; the engine goes on."""
+        if self.loop is not None and self.attached:
+            self.attached = False
+            self._rebase()
+
     def first(self) -> None:
         """Look at the first step that there is."""
         self.seek(self._steps.first_step)
@@ -164,12 +233,12 @@ class TimeControl:
         self._rebase()
 
     def run_until(self, condition: str) -> None:
-        """Play, and stop at the next step in which ``condition`` happens; "" plays on without stopping.
+        """Play, and stop at the next step that meets ``condition``; "" plays on without stopping.
 
         The condition stays: playing again goes on to the next time. Raises ValueError for an unknown one.
         """
-        if condition and condition not in CONDITIONS:
-            raise ValueError(f"there is no condition {condition!r}; there are {', '.join(CONDITIONS)}")
+        if condition:
+            parse_gauge(condition)
         self.until = condition
         if condition and not self.playing:
             self.play()
@@ -191,37 +260,72 @@ class TimeControl:
             return False
         if self.step < first and (self.step >= 0 or not self.live):
             self.step = first  # the oldest steps were given up
+        self._trim_loop(first)
         if not self.playing:
             self._pay(last)
             return self.step != before
-        target = self._target(elapsed, last)
-        stop = self._steps.next_mark(self.until, self.step, target) if self.until and target > self.step else None
+        after, target = self._next(elapsed, last)
+        stop = self._steps.next_match(self.until, after, target) if self.until and target > after else None
         if stop is not None:
             self.step = stop
             self.playing = False
             self.stopped_by = self.until
         else:
-            self.step = max(self.step, target)
-            if self.step >= last and self._steps.ended and not self.attached:
+            self.step = target
+            if self.step >= last and self._steps.ended and not self.attached and not self.looping:
                 self.playing = False
         return self.step != before
 
     # ---- inside --------------------------------------------------------------------------------------------------
 
-    def _target(self, elapsed: float, last: int) -> int:
-        if self.attached:
-            return last
+    def _next(self, elapsed: float, last: int) -> tuple[int, int]:
+        """The step to be shown, and the one that the steps passed over on the way to it begin after."""
+        loop = self.loop if self.looping else None
         if self.pacing == "steps":
-            if self.step >= last:
-                self._fraction = 0.0
-                return last
-            self._fraction += elapsed * self.speed
-            whole = int(self._fraction)
-            self._fraction -= whole
-            return min(self.step + whole, last)
-        # By the clock. It never runs ahead of the last step, or a step that comes late would be skipped.
-        self._clock_ns = min(self._clock_ns + elapsed * self.speed * 1e9, float(self._steps.end_ns(last)))
-        return max(self.step, min(self._steps.step_at(int(self._clock_ns)), last))
+            target = self._next_by_count(elapsed, last, loop)
+        elif self.attached:
+            target = last
+        else:
+            target = self._next_by_clock(elapsed, last, loop)
+        if loop is not None and target < self.step:
+            return loop[0] - 1, loop[0]
+        return self.step, max(self.step, target)
+
+    def _next_by_count(self, elapsed: float, last: int, loop: tuple[int, int] | None) -> int:
+        """At most one step on, however late the tick: none is passed over. The engine sets the pace at its edge."""
+        if self.attached:
+            return min(max(self.step + 1, self._steps.first_step), last)
+        if loop is None and self.step >= last:
+            self._fraction = 0.0
+            return self.step
+        self._fraction = min(self._fraction + elapsed * self.speed, 2.0)
+        if self._fraction < 1:
+            return self.step
+        self._fraction -= 1
+        return loop[0] if loop is not None and self.step >= loop[1] else self.step + 1
+
+    def _next_by_clock(self, elapsed: float, last: int, loop: tuple[int, int] | None) -> int:
+        """Where the run's clock has got to. It never runs ahead of the last step, or a late step would be skipped."""
+        limit = last if loop is None else min(loop[1], last)
+        end = float(self._steps.end_ns(limit))
+        self._clock_ns += elapsed * self.speed * 1e9
+        if loop is not None and self.step >= limit:
+            # Back to the beginning, after as long as the first step took: then it is due.
+            start = self._steps.end_ns(loop[0])
+            before = self._steps.end_ns(loop[0] - 1) if loop[0] > self._steps.first_step else start
+            if self._clock_ns >= end + start - before:
+                self._clock_ns = float(start)
+                return loop[0]
+            return self.step
+        self._clock_ns = min(self._clock_ns, end)
+        return max(self.step, min(self._steps.step_at(int(self._clock_ns)), limit))
+
+    def _trim_loop(self, first: int) -> None:
+        """The oldest steps were given up, and the loop with them."""
+        if self.loop_end is not None and self.loop_end <= first:
+            self.loop_end = None
+        if self.loop_start is not None and self.loop_start < first:
+            self.loop_start = first if self.loop_end is not None else None
 
     def _pay(self, last: int) -> None:
         moved = min(self._owed, max(0, last - self.step))

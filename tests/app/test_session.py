@@ -5,13 +5,17 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from app.session import LiveSession, ReplaySession, Session
 from engine.trace.history import LiveHistory
+from engine.trace.notes_copy import copy_with_notes
 from engine.trace.reader import open_recording
 from engine.worker import RunSpec
 from tests.app.conftest import STEPS
@@ -238,3 +242,98 @@ def test_closing_in_the_middle_of_loading_ends_the_thread(start_live: Callable[.
     session = start_live(hold_s=30.0)
     wait_for(session.engine.is_alive)
     assert session.close(2.5)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(start=st.integers(0, STEPS - 1), count=st.integers(0, STEPS), singly=st.booleans(), back_first=st.booleans())
+def test_forward_and_back_is_where_one_was(run: LiveHistory, start: int, count: int, singly: bool,
+                                           back_first: bool) -> None:
+    """Any number of steps on and back again, or back and on again, from any start: the identical picture."""
+    count = min(count, start if back_first else STEPS - 1 - start)
+    session = ReplaySession(run)
+    session.seek(start)
+    session.advance(0.0)
+    assert session.view is not None
+    before, events = session.view.state.snapshot(), session.view.events
+    moves = [session.step_back, session.step_forward] if back_first else [session.step_forward, session.step_back]
+    now = 0.0
+    for move in moves:
+        for _ in range(min(count, 40) if singly else 1):
+            move(1 if singly else count)
+            now += 1
+            session.advance(now)
+    assert session.time.step == start
+    assert session.view.state.snapshot() == before
+    assert session.view.state == run.state_at(start)
+    assert session.view.events == events
+
+
+def test_playing_every_step_shows_every_state_once(run: LiveHistory) -> None:
+    session = ReplaySession(run)
+    session.set_speed(1000, "steps")
+    session.toggle_play()
+    now, seen = 0.0, []
+    while session.time.playing:
+        now += 0.3
+        if session.advance(now) and session.view is not None:
+            seen.append(session.view.state.step)
+    assert seen == list(range(STEPS))
+
+
+def test_running_until_a_gauge_stops_where_it_rises(run: LiveHistory) -> None:
+    session = ReplaySession(run)
+    session.run_until("kv_use>60")
+    now = 0.0
+    while session.time.playing:
+        now += 0.05
+        session.advance(now)
+    assert session.time.stopped_by == "kv_use>60"
+    used, step = run.series.used_blocks / run.series.usable_blocks, session.time.step
+    assert used[step] > 0.6 >= used[step - 1]
+    assert not (used[:step] > 0.6).any()
+
+
+def test_notes_stay_beside_the_recording(recording: Path, tmp_path: Path) -> None:
+    path = tmp_path / "a.mcap"
+    path.write_bytes(recording.read_bytes())
+    session = ReplaySession(open_recording(path), path)
+    session.notes.add("here", 12, request_id="r1")
+    session.save_notes()
+    assert session.close()
+    again = ReplaySession(open_recording(path), path)
+    assert [(n.step, n.text, n.request_id) for n in again.notes] == [(12, "here", "r1")]
+    again.seek(11)
+    again.next_event()
+    assert again.time.step == 12
+    assert path.read_bytes() == recording.read_bytes()
+    copy_with_notes(path, tmp_path / "b.mcap", again.notes, again.source.info)  # type: ignore[union-attr]
+    again.close()
+    copy = ReplaySession(open_recording(tmp_path / "b.mcap"), tmp_path / "b.mcap")
+    assert [n.text for n in copy.notes] == ["here"]
+    assert not copy.notes.changed
+    for note in list(copy.notes):
+        copy.notes.remove(note.note_id)
+    copy.close()
+    assert len(ReplaySession(open_recording(tmp_path / "b.mcap"), tmp_path / "b.mcap").notes) == 0
+
+
+def reached(session: Session, step: int) -> bool:
+    return session.time.last_step > step
+
+
+def test_notes_of_a_live_run_go_with_its_recordings(start_live: Callable[..., LiveSession], tmp_path: Path) -> None:
+    session = start_live()
+    advance_until(session, lambda: session.time.last_step > 20)
+    session.notes.add("before it was recorded", 5)
+    assert session.notes_file is None
+    session.save_notes()
+    assert session.notes.changed
+    for name in ("a.mcap", "b.mcap"):
+        session.start_recording(tmp_path / name)
+        edge = session.time.last_step + 20
+        advance_until(session, partial(reached, session, edge))
+        session.stop_recording()
+        replay = ReplaySession(open_recording(tmp_path / name), tmp_path / name)
+        assert [n.text for n in replay.notes] == ["before it was recorded"]
+        assert replay.note_warnings == []
+        replay.close()

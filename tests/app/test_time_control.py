@@ -5,11 +5,12 @@ from __future__ import annotations
 from bisect import bisect_right
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from app.time_control import CONDITIONS, SPEEDS, TimeControl
+from app.time_control import SPEEDS, TimeControl
+from engine.trace.conditions import CONDITIONS
 
 STEP_NS = 40_000_000  # every step of the fake run takes 40 ms
 
@@ -29,10 +30,16 @@ class FakeSteps:
     def step_at(self, time_ns: int) -> int:
         return max(self.first_step, min(time_ns // STEP_NS - 1, self.last_step))
 
-    def next_mark(self, kind: str, after: int, upto: int) -> int | None:
-        steps = self.marks.get(kind, [])
+    def next_match(self, condition: str, after: int, upto: int) -> int | None:
+        steps = self.marks.get(condition, [])
         index = bisect_right(steps, after)
         return steps[index] if index < len(steps) and steps[index] <= upto else None
+
+    def event_after(self, step: int) -> int | None:
+        return min((s for steps in self.marks.values() for s in steps if step < s <= self.last_step), default=None)
+
+    def event_before(self, step: int) -> int | None:
+        return max((s for steps in self.marks.values() for s in steps if s < step), default=None)
 
 
 def replay(count: int = 100, **marks: list[int]) -> TimeControl:
@@ -78,6 +85,186 @@ def test_every_step_is_shown_once_at_a_rate() -> None:
             shown.append(time.step)
     assert shown == list(range(1, 100))
     assert not time.playing
+
+
+@settings(max_examples=60, deadline=None)
+@given(start=st.integers(0, 99), rate=st.floats(0.5, 1000), seconds=st.lists(st.floats(0, 3), min_size=1, max_size=400),
+       is_live=st.booleans())
+def test_every_step_is_shown_once_at_any_rate_however_late_the_frames(start: int, rate: float, seconds: list[float],
+                                                                     is_live: bool) -> None:
+    if is_live:
+        time, steps = live(100)
+        steps.ended = True
+        time.seek(start)
+    else:
+        time = replay(100)
+        time.seek(start)
+    time.set_speed(rate, "steps")
+    time.play()
+    shown, now = [time.step], 0.0
+    for elapsed in seconds:
+        now += elapsed
+        if time.tick(now):
+            shown.append(time.step)
+    begun = 0 if start == 99 else start  # at the end of a run, playing begins again
+    assert shown == list(range(begun, begun + len(shown)))
+
+
+def test_every_step_of_a_live_run_is_shown_once_even_when_many_come_at_a_time() -> None:
+    time, steps = live(10)
+    time.set_speed(30, "steps")
+    shown, now = [], 0.0
+    for new in (0, 3, 0, 1, 5, 0, 0, 0, 0, 0, 2, 0, 0):
+        steps.last_step += new
+        now += 1 / 60
+        if time.tick(now):
+            shown.append(time.step)
+    assert shown == list(range(10, 21))
+    assert time.following
+
+
+def in_loop(count: int, first: int, last: int) -> TimeControl:
+    time = replay(count)
+    time.seek(last)
+    time.mark_loop_end()
+    time.seek(first)
+    time.mark_loop_start()
+    return time
+
+
+@settings(max_examples=40, deadline=None)
+@given(ends=st.lists(st.integers(0, 49), min_size=2, max_size=2, unique=True).map(sorted), data=st.data())
+def test_a_loop_shows_each_of_its_steps_once_a_lap(ends: list[int], data: st.DataObject) -> None:
+    first, last = ends
+    time = in_loop(50, first, last)
+    start = data.draw(st.integers(first, last))
+    time.seek(start)
+    time.set_speed(10, "steps")
+    time.play()
+    shown, now = [start], 0.0
+    for elapsed in data.draw(st.lists(st.floats(0, 0.5), max_size=300)):
+        now += elapsed
+        if time.tick(now):
+            shown.append(time.step)
+        assert time.playing
+    length = last - first + 1
+    assert shown == [first + (start - first + i) % length for i in range(len(shown))]
+
+
+@pytest.mark.parametrize("speed", SPEEDS)
+def test_a_loop_keeps_the_run_clocks_pace(speed: float) -> None:
+    time = in_loop(100, 20, 69)  # two seconds
+    time.set_speed(speed)
+    time.play()
+    laps = 0
+    before, frames = time.step, round(3 * 2 / speed * 240)
+    for frame in range(frames + 8):
+        time.tick(frame / 240)
+        laps += time.step < before
+        before = time.step
+        assert 20 <= time.step <= 69
+    assert laps == pytest.approx(3, abs=1 if speed > 1 else 0)
+
+
+def test_the_ends_of_a_loop_are_set_and_cleared_where_one_is() -> None:
+    time = replay(100)
+    time.seek(10)
+    time.mark_loop_start()
+    time.mark_loop_start()
+    assert (time.loop_start, time.loop) == (None, None)
+    time.mark_loop_start()
+    time.seek(20)
+    time.mark_loop_end()
+    assert time.loop == (10, 20)
+    time.seek(30)
+    time.mark_loop_start()  # behind the end: that goes
+    assert (time.loop_start, time.loop_end) == (30, None)
+    time.seek(30)
+    time.mark_loop_end()  # a range of one step is none
+    assert (time.loop_start, time.loop_end) == (None, 30)
+    time.clear_loop()
+    assert (time.loop_start, time.loop_end) == (None, None)
+
+
+def test_playing_into_a_loop_stays_in_it_and_beyond_it_goes_on() -> None:
+    time = in_loop(100, 20, 30)
+    time.set_speed(1000, "steps")
+    time.seek(15)
+    time.play()
+    shown = []
+    for tick in range(40):
+        time.tick(tick / 10)
+        shown.append(time.step)
+    assert max(shown) == 30
+    assert shown.count(20) >= 2
+    time.seek(31)
+    for tick in range(100):
+        time.tick(4 + tick / 10)
+    assert (time.step, time.playing) == (99, False)
+
+
+def test_a_loop_that_is_closed_while_following_is_looked_at_while_the_run_goes_on() -> None:
+    time, steps = live(100)
+    time.mark_loop_start()
+    steps.last_step = 120
+    time.tick(0.1)
+    time.mark_loop_end()
+    assert (time.loop, time.attached, time.playing) == ((99, 120), False, True)
+    now, shown = 0.1, set()
+    for _ in range(300):
+        now += 1 / 60
+        steps.last_step += 1
+        time.tick(now)
+        shown.add(time.step)
+    assert shown == set(range(99, 121))
+    time.follow()
+    time.tick(now + 0.1)
+    assert (time.step, time.following) == (steps.last_step, True)
+
+
+def test_run_until_stops_in_a_loop_too_also_at_its_first_step() -> None:
+    time = in_loop(100, 20, 30)
+    time._steps.marks["hit"] = [20, 25]  # type: ignore[attr-defined]
+    time.set_speed(1000, "steps")
+    stops, now = [], 0.0
+    time.run_until("hit")
+    for _ in range(4):
+        while time.playing:
+            now += 0.1
+            time.tick(now)
+        stops.append(time.step)
+        time.play()
+    assert stops == [25, 20, 25, 20]
+
+
+def test_events_are_visited_in_both_directions_and_pause() -> None:
+    time = replay(100, hit=[10, 40], preemption=[40, 70])
+    time.play()
+    visited = []
+    while time.next_event():
+        assert not time.playing
+        visited.append(time.step)
+    assert visited == [10, 40, 70]
+    time.play()
+    assert not time.next_event()
+    assert (time.step, time.playing) == (70, True)  # nothing to jump to changes nothing
+    assert time.previous_event()
+    assert time.step == 40
+    watching, _ = live(100, hit=[10])
+    assert watching.previous_event()
+    assert (watching.step, watching.attached) == (10, False)
+
+
+def test_detaching_stays_and_leaves_a_replay_alone() -> None:
+    time, steps = live(100)
+    time.detach()
+    steps.last_step = 150
+    time.tick(1.0)
+    assert (time.step, time.attached, time.playing) == (99, False, False)
+    other = replay(100)
+    other.play()
+    other.detach()
+    assert other.playing
 
 
 def test_pause_and_play_go_on_from_the_same_step() -> None:
@@ -186,9 +373,17 @@ def test_the_end_of_a_live_run_makes_it_a_replay() -> None:
 def test_dropped_steps_push_the_view_forward() -> None:
     time, steps = live(100)
     time.seek(3)
+    time.mark_loop_start()
+    time.seek(60)
+    time.mark_loop_end()
+    time.seek(3)
     steps.first_step = 50
     time.tick(0.0)
     assert time.step == 50
+    assert time.loop == (50, 60)
+    steps.first_step = 60
+    time.tick(1.0)
+    assert (time.loop_start, time.loop_end) == (None, None)
 
 
 class Machine(RuleBasedStateMachine):
@@ -220,22 +415,30 @@ class Machine(RuleBasedStateMachine):
     def time_passes(self, seconds: float) -> None:
         self.now += seconds
         before, playing, attached, owed = self.time.step, self.time.playing, self.time.attached, self.time._owed
+        looping, loop = self.time.looping, self.time.loop
         moved = self.time.tick(self.now)
         assert moved == (self.time.step != before)
-        assert self.time.step >= before
         assert self.time.attached == attached
+        if looping and loop is not None:
+            assert loop[0] <= self.time.step <= loop[1]
+        if self.time.step < before:
+            assert looping
+            assert self.time.step == loop[0]  # type: ignore[index]
+            return
         if not playing:
             assert self.time.step <= before + owed
-        if self.time.following and self.steps.last_step >= 0:
+        if playing and self.time.pacing == "steps":
+            assert self.time.step <= max(before, -1) + 1
+        elif self.time.following and self.steps.last_step >= 0:
             assert self.time.step == self.steps.last_step
         if playing and self.time.until:  # no mark was run over
-            missed = self.steps.next_mark(self.time.until, before, self.time.step - 1)
+            missed = self.steps.next_match(self.time.until, before, self.time.step - 1)
             assert missed is None
 
     @rule()
     def toggle(self) -> None:
         before, attached = self.time.step, self.time.attached
-        restarts = self.steps.ended and self.time.at_edge and not self.time.playing
+        restarts = self.steps.ended and self.time.at_edge and not self.time.playing and not self.time.looping
         self.time.toggle()
         assert self.time.attached == attached
         assert restarts or self.time.step == before
@@ -275,6 +478,34 @@ class Machine(RuleBasedStateMachine):
         before = self.time.step
         self.time.set_speed(speed, pacing)  # type: ignore[arg-type]
         assert self.time.step == before
+
+    @rule(end=st.sampled_from(["start", "end", "neither"]))
+    def loop(self, end: str) -> None:
+        before, playing = self.time.step, self.time.playing
+        {"start": self.time.mark_loop_start, "end": self.time.mark_loop_end, "neither": self.time.clear_loop}[end]()
+        assert (self.time.step, self.time.playing) == (before, playing)
+        if self.time.loop is not None:
+            assert self.time.loop[0] < self.time.loop[1]
+            assert not self.time.attached
+
+    @rule(forwards=st.booleans())
+    def event(self, forwards: bool) -> None:
+        before, playing = self.time.step, self.time.playing
+        marked = {s for steps in self.steps.marks.values() for s in steps}
+        if self.time.next_event() if forwards else self.time.previous_event():
+            assert self.time.step in marked
+            assert not self.time.playing
+            between = range(before + 1, self.time.step) if forwards else range(self.time.step + 1, before)
+            assert not marked & set(between)
+        else:
+            assert (self.time.step, self.time.playing) == (before, playing)
+
+    @rule()
+    def pan(self) -> None:
+        before = self.time.step
+        self.time.detach()
+        assert self.time.step == before
+        assert not self.time.attached
 
     @rule(condition=st.sampled_from(["", *CONDITIONS]))
     def until(self, condition: str) -> None:

@@ -180,8 +180,11 @@ class Engine:
 
     def _rebuild_pool(self) -> None:
         """Make the pool anew with the sizes asked for: everybody running is preempted and recomputes."""
-        self._knob_changes += self.scheduler.reconfigure(self._pending_pool_knobs)
+        changes = self.scheduler.reconfigure(self._pending_pool_knobs)
         self._pending_pool_knobs = {}
+        if not changes:  # turned and turned back between two steps: the pool stays, and so must what is in the cache
+            return
+        self._knob_changes += changes
         self._runner.allocate_cache(int(self.knobs["num_blocks"]), int(self.knobs["block_size"]))
         for request in self.scheduler.unservable():
             self.scheduler.finish(request.request_id, "length")

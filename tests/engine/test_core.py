@@ -59,6 +59,17 @@ def test_serves_requests_and_tells_of_them(tokenizer) -> None:
     assert steps[-1].free_blocks_after == 63
 
 
+def test_a_pool_that_is_turned_and_turned_back_keeps_what_is_cached(tokenizer) -> None:
+    engine = make_engine(tokenizer, num_blocks=64, block_size=8)
+    prompt = random_prompts(random.Random(2), 1)[0]
+    engine.add_request(prompt, SamplingParams(max_tokens=20, ignore_eos=True))
+    engine.step()
+    engine.set_knob("num_blocks", 100)
+    engine.set_knob("num_blocks", 64)
+    steps = run_to_end(engine)  # the runner checks what it reads
+    assert not any(step.knobs or step.preempted for step in steps)
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_knobs_never_change_the_text(tokenizer, seed: int) -> None:
     """Every knob turned at random while requests run, pool sizes too: the same texts as served alone."""

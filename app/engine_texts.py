@@ -55,6 +55,7 @@ RECORDING_TEXTS = (
     QT_TRANSLATE_NOOP("Engine", "The disk does not keep up: the recording ends at step {step}. The run goes on."),
     QT_TRANSLATE_NOOP("Engine", "There is no request in the recording: nothing can be run again."),
     QT_TRANSLATE_NOOP("Engine", "The recording holds no prompts, only their lengths: it cannot be run again."),
+    QT_TRANSLATE_NOOP("Engine", "The recording holds tokens that its model does not know: it cannot be run again."),
     QT_TRANSLATE_NOOP("Engine", "The recording was made with {recorded}, and {found} is another model. Name the "
                                 "recorded one."),
     QT_TRANSLATE_NOOP("Engine", "{count} requests were refused when the run was recorded. Their prompts are not in "

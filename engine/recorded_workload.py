@@ -5,6 +5,7 @@ Read from the events of any :class:`~engine.trace.source.RunSource`; :mod:`engin
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -100,7 +101,7 @@ def read_workload(source: RunSource, *, progress: Told | None = None,
     knobs = dict(source.info.knobs)
     inputs: list[StepInputs] = []
     answers: dict[str, Answer] = {}
-    end_of_sequence: set[int] = set()
+    end_of_sequence = set(source.info.eos_token_ids or ())
     if not whole:
         before = source.state_at(first - 1)
         knobs = dict(before.knobs)
@@ -152,12 +153,14 @@ def _take_answers(events: StepEvents, answers: dict[str, Answer], end_of_sequenc
 def _check(workload: RecordedWorkload) -> None:
     if not workload.num_requests:
         raise RerunError(Notice("There is no request in the recording: nothing can be run again."))
-    vocabulary = workload.info.model.vocab_size
-    for i in workload.inputs:
-        for arrived in i.arrived:
-            tokens = arrived.prompt_token_ids
-            if min(tokens, default=0) < 0 or (vocabulary and max(tokens, default=0) >= vocabulary):
-                raise RerunError(Notice("The recording holds no prompts, only their lengths: it cannot be run again."))
+    if not workload.info.prompt_text:
+        raise RerunError(Notice("The recording holds no prompts, only their lengths: it cannot be run again."))
+    vocabulary = workload.info.model.vocab_size or 2**31
+    answered = (answer.tokens for answer in workload.answers.values())
+    asked = (arrived.prompt_token_ids for i in workload.inputs for arrived in i.arrived)
+    for tokens in itertools.chain(asked, answered):  # a model would look them up in a table
+        if tokens and not 0 <= min(tokens) <= max(tokens) < vocabulary:
+            raise RerunError(Notice("The recording holds tokens that its model does not know: it cannot be run again."))
 
 
 def sampling_of(arrived: Arrived) -> SamplingParams:

@@ -23,7 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from engine.clock import RunClock
 from engine.config import SCHEDULER_KNOBS, SchedulerConfig
@@ -53,11 +53,14 @@ from engine.trace.events import (
 )
 from engine.trace.knobs import KNOBS, KnobError, KnobValue, knob
 from engine.trace.recording import Recorder
-from engine.trace.source import Notice, RunSource
+from engine.trace.source import Notice
 from engine.version import VERSION
 
-__all__ = ["Admission", "RerunCancelled", "RerunError", "RerunProgress", "RerunResult", "decide_again",
-           "read_workload", "rerun", "run_engine"]
+if TYPE_CHECKING:
+    from engine.workload import Workload
+
+__all__ = ["Admission", "LoadedModel", "RerunCancelled", "RerunError", "RerunProgress", "RerunResult", "ScenarioRun",
+           "decide_again", "load_model", "read_workload", "rerun", "run_scenario"]
 
 Admission = Literal["step", "time"]
 TELL_INTERVAL_S = 0.1
@@ -179,6 +182,9 @@ class _Engine(Engine):
     def take(self, arrived: Arrived, arrival_ns: int) -> None:
         """Queue a recorded request; one that the engine, as it is now, can never serve is refused."""
         params = sampling_of(arrived)
+        if problem := params.problem(self._runner.model_info.vocab_size):
+            self._refuse(arrived.request_id, RequestRefused("bad_parameters", problem), arrived.prompt_text)
+            return
         request = Request(arrived.request_id, list(arrived.prompt_token_ids), params, priority=arrived.priority,
                           salt=arrived.salt, prompt_text=arrived.prompt_text, source=arrived.source,
                           arrival_ns=arrival_ns)
@@ -393,6 +399,9 @@ def rerun(workload: RecordedWorkload, changes: Mapping[str, KnobValue], path: st
     knob that cannot be so, and :class:`RerunCancelled`.
     """
     changes = {name: knob(name).check(value) for name, value in changes.items()}
+    for name in changes:
+        if name not in SCHEDULER_KNOBS:
+            raise KnobError(f"{name} shapes a workload; a recorded workload is what it is")
     notes: list[str] = []
     by_step = workload.whole and not workload.differs(changes)
     if not by_step and workload.num_refused:
@@ -410,6 +419,72 @@ def rerun(workload: RecordedWorkload, changes: Mapping[str, KnobValue], path: st
     info = describe_run(workload.info, model, engine)
     steps = record(engine, feed, info, Path(path), progress=progress, cancel=cancel)
     return RerunResult(Path(path), "step" if by_step else "time", steps, notes)
+
+
+@dataclass(frozen=True, slots=True)
+class ScenarioRun:
+    """A built-in workload, to be run to its end: ``requests`` of a scenario's, with ``knobs`` besides its own."""
+
+    scenario: str
+    seed: int = 0
+    requests: int = 40
+    knobs: Mapping[str, KnobValue] = field(default_factory=dict)
+    model: str = ""
+    dtype: str = "bfloat16"
+
+    def info(self) -> RunInfo:
+        """The run's header, as far as it is known before the model is: for :func:`load_model`."""
+        return RunInfo(SCHEMA_VERSION, VERSION, "", 0, ModelInfo(self.model, dtype=self.dtype), MachineInfo("cpu"),
+                       self.scenario, self.seed, 2048, dict(self.knobs))
+
+
+class ScenarioFeed:
+    """A scenario's requests as they come, and those that answers lead to."""
+
+    def __init__(self, workload: Workload, requests: int) -> None:
+        self.all_requests = requests
+        self._workload = workload
+
+    def hand_over(self, engine: _Engine) -> bool:
+        arrival = self._workload.next_arrival_ns()
+        if not engine.has_work and arrival is not None:
+            engine.clock.skip_to(arrival)
+        for new in self._workload.due(engine.clock.now_ns()):
+            request_id = engine.add_request(
+                new.prompt_token_ids, new.params, prompt_text=new.prompt_text, priority=new.priority, salt=new.salt,
+                source=new.source, arrival_ns=new.arrival_ns)
+            self._workload.on_admitted(new, request_id)
+        # A rate of 0 brings nobody; then there is nothing to wait for.
+        return engine.has_work or engine.has_news or self._workload.next_arrival_ns() is not None
+
+    def step(self, engine: _Engine) -> StepEvents | None:
+        events = engine.step()
+        if events is not None:
+            self._workload.observe(events)
+        return events
+
+
+def run_scenario(run: ScenarioRun, changes: Mapping[str, KnobValue], path: str | os.PathLike[str],
+                 model: LoadedModel, *, progress: Callable[[RerunProgress], None] | None = None,
+                 cancel: threading.Event | None = None) -> RerunResult:
+    """Run a built-in workload headless, with the knobs in ``changes``, and record it. Raises as :func:`rerun`.
+
+    The same seed and the same workload knobs give the same requests, at whatever speed they are served.
+    """
+    from engine.scenario import load_scenario
+    from engine.workload import Workload
+
+    scenario = load_scenario(run.scenario)
+    changes = {name: knob(name).check(value) for name, value in {**run.knobs, **changes}.items()}
+    knobs = {**{k.name: k.default for k in KNOBS.values()}, **scenario.knobs, **changes}
+    wanted = run.info()
+    engine = _make_engine(model.runner, model.tokenizer, knobs, wanted)
+    requests = min(run.requests, scenario.arrivals.requests or run.requests)
+    workload = Workload(scenario, model.tokenizer, run.seed, knobs, requests=requests,
+                        max_model_len=engine.scheduler.config.max_model_len)
+    info = describe_run(wanted, model, engine)
+    steps = record(engine, ScenarioFeed(workload, requests), info, Path(path), progress=progress, cancel=cancel)
+    return RerunResult(Path(path), "time", steps)
 
 
 def decide_again(workload: RecordedWorkload) -> _Decisions:
@@ -451,11 +526,11 @@ def describe_run(recorded: RunInfo, model: LoadedModel, engine: Engine) -> RunIn
     return RunInfo(
         schema=SCHEMA_VERSION, version=VERSION, created=datetime.now(UTC).isoformat(timespec="seconds"),
         wall_start_ns=engine.clock.wall_start_ns, model=described, machine=model.machine, scenario=recorded.scenario,
-        seed=recorded.seed, max_model_len=engine.scheduler.config.max_model_len, knobs=dict(engine.knobs))
+        seed=recorded.seed, max_model_len=engine.scheduler.config.max_model_len, knobs=dict(engine.knobs),
+        eos_token_ids=sorted(model.runner.eos_token_ids))
 
 
 def record(engine: _Engine, feed: Feed, info: RunInfo, path: Path, *,
-           observe: Callable[[StepEvents], None] | None = None,
            progress: Callable[[RerunProgress], None] | None = None, cancel: threading.Event | None = None) -> int:
     """Run the engine to the feed's end and record it to ``path``; returns the number of steps.
 
@@ -470,8 +545,6 @@ def record(engine: _Engine, feed: Feed, info: RunInfo, path: Path, *,
             raise RerunError(recorder.error)
         recorder.wait_for_room()
         recorder.put(events)
-        if observe is not None:
-            observe(events)
 
     try:
         if recorder.error is not None:
@@ -492,9 +565,3 @@ def record(engine: _Engine, feed: Feed, info: RunInfo, path: Path, *,
             unfinished.unlink()
         # The runner may serve other runs after this one.
         engine.release()
-
-
-def rerun_source(source: RunSource, changes: Mapping[str, KnobValue], path: str | os.PathLike[str],
-                 model: LoadedModel, **options: Any) -> RerunResult:
-    """:func:`read_workload` and :func:`rerun` in one."""
-    return rerun(read_workload(source), changes, path, model, **options)

@@ -550,6 +550,10 @@
         <translation>录制中没有 prompt，只有其长度：无法重新运行。</translation>
     </message>
     <message>
+        <source>The recording holds tokens that its model does not know: it cannot be run again.</source>
+        <translation>录制中含有其模型不认识的 token：无法重新运行。</translation>
+    </message>
+    <message>
         <source>The recording was made with {recorded}, and {found} is another model. Name the recorded one.</source>
         <translation>录制所用的模型是 {recorded}，而 {found} 是另一个模型。请指定录制时的模型。</translation>
     </message>
@@ -1812,6 +1816,13 @@
     <message>
         <source>NO RUN</source>
         <translation>无运行</translation>
+    </message>
+</context>
+<context>
+    <name>Stage</name>
+    <message>
+        <source>step {step} · {seconds} s</source>
+        <translation type="unfinished"></translation>
     </message>
 </context>
 <context>

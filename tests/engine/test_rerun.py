@@ -150,6 +150,12 @@ def test_what_cannot_be_run_again_is_refused_with_a_reason(tokenizer, tmp_path: 
     assert not list(tmp_path.iterdir())
     with pytest.raises(RerunError, match="no request"):
         read_workload(LiveHistory(history.info))
-    history.info.model.vocab_size = 5
+    with pytest.raises(KnobError, match="workload"):
+        rerun(workload, {"arrival_rate": 3.0}, tmp_path / "a.mcap", make_model(tokenizer))
+    history.info.prompt_text = False
     with pytest.raises(RerunError, match="no prompts"):
+        read_workload(history)
+    history.info.prompt_text = True
+    history.info.model.vocab_size = 5
+    with pytest.raises(RerunError, match="does not know"):
         read_workload(history)

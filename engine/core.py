@@ -39,6 +39,7 @@ from engine.trace.events import (
     StepEvents,
 )
 from engine.trace.knobs import KnobError, KnobValue, knob
+from engine.trace.source import Notice
 
 POOL_KNOBS = ("num_blocks", "block_size")
 
@@ -175,8 +176,10 @@ class Engine:
         wanted = num_blocks * block_size * self._runner.model_info.bytes_per_token
         allowed = psutil.virtual_memory().available * 6 // 10
         if wanted > allowed:
-            raise KnobError(f"num_blocks: {num_blocks:,} blocks of {block_size} tokens need {wanted / 2**30:.1f} GiB, "
-                            f"and {allowed / 2**30:.1f} GiB can be given; choose fewer or smaller blocks")
+            raise KnobError(Notice(
+                "num_blocks: {blocks} blocks of {size} tokens need {wanted} GiB, and {allowed} GiB can be given; "
+                "choose fewer or smaller blocks", blocks=f"{num_blocks:,}", size=block_size,
+                wanted=f"{wanted / 2**30:.1f}", allowed=f"{allowed / 2**30:.1f}"))
 
     def _rebuild_pool(self) -> None:
         """Make the pool anew with the sizes asked for: everybody running is preempted and recomputes."""

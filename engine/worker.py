@@ -109,6 +109,10 @@ class EventHub:
             sink(events)
 
 
+class LoadingStopped(Exception):
+    """Raised inside of loading to end it."""
+
+
 @dataclass(frozen=True)
 class LoadProgress:
     """What loading is doing; ``fraction`` is None where nobody can tell."""
@@ -122,7 +126,8 @@ class EngineThread(threading.Thread):
 
     ``status`` is "loading", "running", "idle" (nothing to do just now), "paused", "finished" (the scenario is
     exhausted and everybody served; it still takes prompts), "failed" (see ``error``) or "stopped".
-    ``notices`` collects things that the user should be told, such as a knob that was refused.
+    ``notices`` collects things that the user should be told, such as why a knob was refused, and ``refused_knobs`` the
+    names of those knobs.
     """
 
     def __init__(self, spec: RunSpec) -> None:
@@ -136,6 +141,7 @@ class EngineThread(threading.Thread):
         self.info: RunInfo | None = None
         self.progress = LoadProgress()
         self.notices: deque[str] = deque()
+        self.refused_knobs: deque[str] = deque()
         self.loaded = threading.Event()  # set when loading has ended, either way
         self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._stopping = threading.Event()
@@ -234,8 +240,7 @@ class EngineThread(threading.Thread):
             {n: v for n, v in knobs.items() if n in SCHEDULER_KNOBS})
         config = EngineConfig(model=str(folder), device=self.spec.device, dtype=self.spec.dtype, seed=self.spec.seed,
                               num_threads=self.spec.choose_threads(), scheduler=scheduler_config)
-        runner = Runner(folder, config, progress=lambda stage, fraction: setattr(
-            self, "progress", LoadProgress(stage, fraction)))
+        runner = Runner(folder, config, progress=self._report)
         if self._stopping.is_set():
             return False
         self.clock = RunClock()
@@ -247,6 +252,12 @@ class EngineThread(threading.Thread):
         self.status = "running"
         self.loaded.set()
         return True
+
+    def _report(self, stage: str, fraction: float | None) -> None:
+        """How loading goes. It ends here once the engine is to stop: nobody waits for the model any more."""
+        if self._stopping.is_set():
+            raise LoadingStopped
+        self.progress = LoadProgress(stage, fraction)
 
     def _describe(self, folder: Path, runner: Runner, knobs: dict[str, KnobValue]) -> RunInfo:
         import torch
@@ -347,7 +358,11 @@ class EngineThread(threading.Thread):
         except ValueError as problem:
             self._engine.refuse("bad_parameters", str(problem), text)
             return
-        token_ids = self._tokenizer.chat([{"role": "user", "content": text}])
+        try:
+            token_ids = self._tokenizer.chat([{"role": "user", "content": text}])
+        except Exception as problem:  # half a surrogate pair, a template that does not work: no reason to stop the run
+            self._engine.refuse("bad_prompt", f"The prompt cannot be turned into tokens: {problem}", text)
+            return
         self._engine.add_request(token_ids, wanted, prompt_text=text, source="user")
 
     def _abort(self, request_id: str) -> None:
@@ -357,7 +372,8 @@ class EngineThread(threading.Thread):
         try:
             self._engine.set_knob(name, value)
         except KnobError as refusal:
-            self.notices.append(str(refusal))
+            self.notices.append(refusal.args[0])
+            self.refused_knobs.append(name)
             return
         if self._workload is not None and name not in SCHEDULER_KNOBS:
             self._workload.set_knob(name, value, self.clock.now_ns())

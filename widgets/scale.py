@@ -76,6 +76,16 @@ class Scale:
             return f"{int(value):,}"
         return f"{float(value):.2f}"
 
+    def wanted(self) -> str:
+        """What can be typed, in the user's language."""
+        if self.knob.power_of_two:
+            text = QCoreApplication.translate("Knobs", "A power of two from {low} to {high}")
+        elif self.is_int:
+            text = QCoreApplication.translate("Knobs", "A whole number from {low} to {high}")
+        else:
+            text = QCoreApplication.translate("Knobs", "A number from {low} to {high}")
+        return text.format(low=self.format(self.value(0.0)), high=self.format(self.value(1.0)))
+
     def parse(self, text: str) -> KnobValue:
         """What a user typed, thousands separators, units and per cent included; raises :class:`KnobError`."""
         cleaned = text.strip().lower().replace(",", "").replace("_", "").replace(" ", "").replace("％", "%")

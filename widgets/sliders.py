@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from PySide6.QtCore import QEvent, QObject, QPointF, QRect, QRectF, QSize, Qt
+from PySide6.QtCore import QCoreApplication, QEvent, QObject, QPointF, QRect, QRectF, QSize, Qt
 from PySide6.QtGui import QColor, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPen, QWheelEvent
 from PySide6.QtWidgets import QLineEdit, QToolTip, QWidget
 
@@ -155,17 +155,21 @@ class _NumberControl(Control):
             if editor.text() != self.text():
                 self._accept_text(editor.text())
                 self.released.emit()
-        except KnobError as refused:
+        except KnobError:
             if not leaving:  # say why and let the user mend it
                 editor.setProperty("invalid", True)
                 editor.style().unpolish(editor)
                 editor.style().polish(editor)
                 editor.selectAll()
-                QToolTip.showText(editor.mapToGlobal(editor.rect().bottomLeft()), str(refused), editor)
+                QToolTip.showText(editor.mapToGlobal(editor.rect().bottomLeft()), self.wanted_text(), editor)
                 return
         self._close_edit()
         if not leaving:
             self.setFocus()
+
+    def wanted_text(self) -> str:
+        """What can be typed here."""
+        raise NotImplementedError
 
     def _close_edit(self) -> None:
         editor, self._editor = self._editor, None
@@ -231,6 +235,9 @@ class KnobSlider(_NumberControl):
         if value != self._value:
             self.set_value(value)
             self.value_changed.emit(value)
+
+    def wanted_text(self) -> str:
+        return self.scale.wanted()
 
     def _accept_text(self, text: str) -> None:
         self._turn(self.scale.parse(text))
@@ -302,6 +309,10 @@ class RangePair(_NumberControl):
         other = self._values[1 - self._active]
         bounded = min(float(value), float(other)) if self._active == 0 else max(float(value), float(other))
         self._set(self._active, int(bounded) if self.scale.is_int else bounded)
+
+    def wanted_text(self) -> str:
+        return QCoreApplication.translate("Knobs", "{number}, or two of them: {low}-{high}").format(
+            number=self.scale.wanted(), low=self.knobs[0].default, high=self.knobs[1].default)
 
     def _accept_text(self, text: str) -> None:
         parts = [p for p in text.replace("–", "-").replace("…", "-").split("-") if p.strip()]

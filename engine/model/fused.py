@@ -122,12 +122,15 @@ def compile_kernels(progress: Progress | None = None) -> None:
     folder = _cache_folder()
     if (folder / _COMPLETE).exists():
         return
-    if progress is not None:
-        progress("Compiling the forward pass (once on this machine)", None)
     from engine.model.child import module_command, run_child
 
+    def tell() -> None:
+        if progress is not None:
+            progress("Compiling the forward pass (once on this machine)", None)  # raises when nobody wants it any more
+
+    tell()
     with contextlib.suppress(OSError):
-        run_child(module_command("engine.model.fused"))
+        run_child(module_command("engine.model.fused"), on_tick=tell)
 
 
 _COMPLETE = "complete"

@@ -269,3 +269,14 @@ def test_generate_takes_vllms_parameters() -> None:
                     "--max-tokens", "20", timeout=100).stdout for seed in (7, 7, 8)]
     assert many[0] == many[1] != many[2]
     assert re.findall(r"^\[(\d)\] \S", many[0], re.M) == ["1", "2", "3"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there is always a screen")
+@pytest.mark.parametrize("environment", [
+    {"QT_QPA_PLATFORM": "xcb", "DISPLAY": ":9999"}, {"QT_QPA_PLATFORM": "no-such-platform"}])
+def test_without_a_screen_it_says_so_instead_of_aborting(recording: Path, environment: dict[str, str]) -> None:
+    done = cutaway("open", recording, "--exit-after", 1, **environment)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert "the window cannot be opened" in line
+    assert "QT_QPA_PLATFORM=offscreen" in line

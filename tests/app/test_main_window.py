@@ -19,6 +19,7 @@ from app.session import LiveSession, ReplaySession
 from app.settings import Settings
 from app.translation import Language
 from engine.trace.history import LiveHistory
+from engine.trace.knobs import KnobError
 from engine.trace.reader import open_recording
 from tests.app.conftest import STEPS
 from widgets.theme import DARK, LIGHT, theme
@@ -122,6 +123,56 @@ def test_knobs_turn_and_refusals_are_told(window: MainWindow, live: Callable[...
     assert "num_blocks" in window.banner.text
     assert session.view is not None
     assert session.view.state.knobs["num_blocks"] != 3
+
+
+def test_a_knob_that_the_engine_refuses_goes_back(window: MainWindow, live: Callable[..., LiveSession],
+                                                  qtbot: Any) -> None:
+    session = live()
+    qtbot.waitUntil(lambda: session.time.step > 5)
+    before = window.knobs.values()["num_blocks"]
+
+    def no_room(num_blocks: int, block_size: int) -> None:
+        raise KnobError("no room for that")
+
+    session.engine._engine._check_pool_fits_memory = no_room  # type: ignore[method-assign]
+    window.knobs._turned("num_blocks", 65536)
+    window.knobs._let_go()
+    assert window.knobs.values()["num_blocks"] == 65536
+    qtbot.waitUntil(lambda: window.banner.text == "no room for that")
+    assert window.knobs.values()["num_blocks"] == before
+
+
+def test_a_step_that_cannot_be_shown_is_told_once(window: MainWindow, recording: Path, qtbot: Any,
+                                                  monkeypatch: pytest.MonkeyPatch) -> None:
+    window.open_recording(recording, play=False)
+    session = window.session
+    assert session is not None
+    with monkeypatch.context() as patch:
+        patch.setattr(session, "advance", lambda now: 1 / 0)
+        qtbot.waitUntil(lambda: "ZeroDivisionError" in window.banner.text)
+        window.banner.dismiss()
+        qtbot.wait(150)
+        assert not window.banner.text
+    window.with_session("seek", 20)
+    qtbot.waitUntil(lambda: shown_step(window) == 20)
+
+
+def test_a_panel_that_fails_leaves_the_others_and_recovers(window: MainWindow, recording: Path, qtbot: Any,
+                                                           monkeypatch: pytest.MonkeyPatch) -> None:
+    window.open_recording(recording, play=False)
+    qtbot.waitUntil(lambda: shown_step(window) == 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(window.panels["block_table"]), "paint_content", lambda *_: 1 / 0)
+        window.with_session("seek", 50)
+        qtbot.waitUntil(lambda: "ZeroDivisionError" in window.banner.text)
+        assert list(window.presenter.failed) == ["block_table"]
+        assert window.panels["block_table"].title in window.banner.text
+        window.with_session("seek", 60)
+        qtbot.waitUntil(lambda: shown_step(window) == 60)
+    window.open_recording(recording, play=False)
+    assert not window.presenter.failed
+    qtbot.wait(100)
+    assert not window.presenter.failed
 
 
 def test_r_records_and_stops(window: MainWindow, live: Callable[..., LiveSession], qtbot: Any, tmp_path: Path,

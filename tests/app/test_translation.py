@@ -15,12 +15,13 @@ import pytest
 from PySide6.QtCore import QCoreApplication
 
 from app.application import make_application
-from app.engine_texts import MODEL_TEXTS, RECORDING_TEXTS, refusal_text, say
+from app.engine_texts import KNOB_TEXTS, MODEL_TEXTS, RECORDING_TEXTS, refusal_text, say
 from app.main_window import MainWindow
 from app.session import LiveSession
 from app.translation import TRANSLATIONS, Language
 from engine.model.problems import STAGES, TEXTS, ModelUnavailable
 from engine.trace.events import Refused
+from engine.trace.knobs import KnobError
 from engine.trace.source import Notice
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -107,7 +108,7 @@ def test_the_lists_of_the_engines_texts_are_complete() -> None:
                 assert isinstance(node.args[0], ast.Constant), f"{path.name}:{node.lineno}: a template must be literal"
                 templates.add(node.args[0].value)
     assert len(templates) > 20
-    assert templates == set(RECORDING_TEXTS)
+    assert templates == {*RECORDING_TEXTS, *KNOB_TEXTS}
     assert {*TEXTS.values(), *STAGES.values()} - {"{reason}"} <= set(MODEL_TEXTS)
 
 
@@ -118,6 +119,7 @@ def test_the_engine_speaks_chinese(chinese: Language) -> None:
     assert "文件夹" in say(ModelUnavailable("not_writable", folder="/x", reason="no"))
     assert say("loading the model") == "正在加载模型"
     assert say("something new") == "something new"
+    assert "请" in say(KnobError(Notice(KNOB_TEXTS[0], blocks="9", size=16, wanted="90", allowed="12")))
     assert say("") == ""
     assert refusal_text(Refused("r1", "larger_than_pool", "The prompt has 9 tokens")) != "The prompt has 9 tokens"
     chinese.set("en")

@@ -217,3 +217,54 @@ def test_importing_the_worker_imports_no_torch() -> None:
     import subprocess
     code = "import sys, engine.worker; sys.exit(any(m in sys.modules for m in ('torch', 'transformers', 'PySide6')))"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_loading_ends_at_once_when_nobody_waits_for_the_model_any_more(tmp_path: Path,
+                                                                       monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who picks one scenario after another starts many; each of them holds a model's worth of memory."""
+    stages: list[str] = []
+
+    class EndlessRunner:
+        def __init__(self, *_: object, progress: Callable[[str, float | None], None]) -> None:
+            while True:
+                progress("Loading weights", 0.1)
+                stages.append("Loading weights")
+                time.sleep(0.001)
+
+    make_tokenizer(tmp_path)
+    monkeypatch.setattr("engine.model.library.find_model", lambda *_, **__: tmp_path)
+    monkeypatch.setattr("engine.model.tokenizer.Tokenizer.load", lambda _: None)
+    monkeypatch.setattr("engine.runner.Runner", EndlessRunner)
+    thread = EngineThread(RunSpec())
+    thread.start()
+    wait_for(lambda: bool(stages))
+    assert thread.progress.stage == "Loading weights"
+    assert thread.stop(5)
+    assert (thread.status, thread.error) == ("stopped", None)
+
+
+def test_a_prompt_that_is_no_text_is_refused_and_the_run_goes_on(start) -> None:
+    thread, events = start()
+    thread.submit("half a pair: \ud83d")
+    thread.submit("hello", max_tokens=3)
+    told: list[StepEvents] = []
+
+    def answered() -> bool:
+        told.extend(events.drain())
+        return any(e.finished for e in told)
+
+    wait_for(answered)
+    (refused,) = [r for e in told for r in e.refused]
+    assert refused.reason == "bad_prompt"
+    assert thread.status != "failed"
+
+
+def test_a_pool_that_does_not_fit_is_refused_by_name(start) -> None:
+    thread, _ = start()
+    thread.runner.model_info.bytes_per_token = 2**40
+    thread.set_knob("num_blocks", 65536)
+    wait_for(lambda: bool(thread.refused_knobs))
+    assert list(thread.refused_knobs) == ["num_blocks"]
+    (notice,) = thread.notices
+    assert "65,536 blocks" in notice
+    assert "65,536" not in notice.template  # it can be translated

@@ -156,8 +156,12 @@ def test_logprobs_in_the_events_are_the_models(make_engine: Any, model: Any, tok
         assert [t.token_id for t in found.top] == best.indices.tolist()
         assert [t.logprob for t in found.top] == pytest.approx(best.values.tolist(), abs=2e-4)
         assert all(t.text == (tokenizer.decode([t.token_id]) or "<end>") for t in found.top)
-    for step in steps:
+    for step in steps[:6]:
         state.apply(step)
+    early = state.copy()
+    for step in steps[6:]:
+        state.apply(step)
+    assert len(early.requests[asked].logprobs) == len(early.requests[asked].output_token_ids) == 6
     view = state.requests[asked]
     assert view.logprobs == pytest.approx([s.logprobs.sampled.logprob for s in sampled])  # type: ignore[union-attr]
     assert view.latest_logprobs == sampled[-1].logprobs

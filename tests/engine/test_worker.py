@@ -102,6 +102,22 @@ def test_a_prompt_goes_in_and_its_text_comes_out(start) -> None:
     wait_for(lambda: thread.status == "idle")
 
 
+def test_parameters_that_do_not_work_are_refused_and_the_engine_goes_on(start) -> None:
+    thread, subscription = start()
+    thread.submit("one", temprature=1.0)
+    thread.submit("two", top_p="much")
+    thread.submit("three", stop=["\x00"], max_tokens=3, ignore_eos=True, temperature=0.5, seed=4, n=2)
+    steps: list[StepEvents] = []
+    collect(subscription, steps, lambda s: len(s.finished) == 2)
+    refused = [r for s in steps for r in s.refused]
+    assert [(r.reason, r.prompt_text) for r in refused] == [("bad_parameters", "one"), ("bad_parameters", "two")]
+    assert "temprature is no parameter of a request; there are" in refused[0].message
+    assert "top_p is 'much'; it must be a number above 0" in refused[1].message
+    assert [(a.request_id, a.seed, a.parent, a.stop) for s in steps for a in s.arrived] == [
+        ("0_r3", 4, "r3", ["\x00"]), ("1_r3", 5, "r3", ["\x00"])]
+    assert thread.error is None
+
+
 def test_pause_step_and_resume(start) -> None:
     thread, subscription = start()
     thread.pause()

@@ -18,7 +18,9 @@ class Language:
     """Installs the translators of one language at a time."""
 
     def __init__(self, code: str = "en") -> None:
-        self._installed: list[QTranslator] = []
+        # A translator reads the bytes that it was given and does not keep them. They are not left to it to map from the
+        # file: if that is written anew while the program runs, the next text would end it.
+        self._installed: list[tuple[QTranslator, bytes]] = []
         self.code = "en"
         self.set(code)
 
@@ -26,7 +28,7 @@ class Language:
         """Switch to ``code``; an unknown one, or one whose files are missing, is English."""
         app = QCoreApplication.instance()
         assert app is not None
-        for translator in self._installed:
+        for translator, _ in self._installed:
             app.removeTranslator(translator)
         self._installed = []
         name = _QT_NAMES.get(code)
@@ -38,6 +40,10 @@ class Language:
         for folder, stem in ((Path(QLibraryInfo.path(QLibraryInfo.LibraryPath.TranslationsPath)), "qtbase_"),
                              (TRANSLATIONS, "cutaway_")):
             translator = QTranslator()
-            if translator.load(str(folder / f"{stem}{name}.qm")):
+            try:
+                data = (folder / f"{stem}{name}.qm").read_bytes()
+            except OSError:
+                continue
+            if translator.load(data):
                 app.installTranslator(translator)
-                self._installed.append(translator)
+                self._installed.append((translator, data))

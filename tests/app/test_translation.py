@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import re
 import subprocess
 import sys
@@ -145,3 +146,17 @@ def test_no_text_is_lost_on_the_way_there_and_back(window: MainWindow, live: Cal
     window.set_language("en")
     qtbot.waitUntil(lambda: window.commands.file.title() == "&File")
     assert texts() == before
+
+
+def test_the_file_may_be_written_anew_while_the_program_runs(qapp: Any, tmp_path: Path,
+                                                             monkeypatch: pytest.MonkeyPatch) -> None:
+    copy = tmp_path / TS.with_suffix(".qm").name
+    copy.write_bytes(TS.with_suffix(".qm").read_bytes())
+    monkeypatch.setattr("app.translation.TRANSLATIONS", tmp_path)
+    language = Language("zh")
+    try:
+        copy.write_bytes(b"")
+        gc.collect()
+        assert QCoreApplication.translate("Panel", "This panel failed. The run goes on.").startswith("这个面板")
+    finally:
+        language.set("en")

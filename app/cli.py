@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from app.cli_bench import add_benches
+from app.cli_compare import add_comparing
 from app.cli_generate import add_sampling, sampling_of
 from engine.trace.knobs import KnobError, KnobValue, knob
 from engine.version import VERSION
@@ -114,6 +115,8 @@ def build_parser() -> argparse.ArgumentParser:
     info.add_argument("file", type=Path, metavar="FILE")
     info.add_argument("--json", action="store_true", help="as JSON")
     info.set_defaults(command=_info)
+
+    add_comparing(commands, _positive_int, DEFAULT_SCENARIO)
 
     models = commands.add_parser("models", help="list the models that are there and where they come from")
     models.set_defaults(command=_models)

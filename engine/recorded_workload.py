@@ -78,6 +78,11 @@ class RecordedWorkload:
     def num_refused(self) -> int:
         return sum(len(i.refused) for i in self.inputs)
 
+    @property
+    def num_unfinished(self) -> int:
+        """Requests that the recording does not see to their end."""
+        return sum(not answer.reason for answer in self.answers.values())
+
     def turned(self) -> set[str]:
         """The knobs that were turned while the run went on."""
         return {change.name for i in self.inputs for change in i.knobs}

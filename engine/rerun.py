@@ -407,6 +407,9 @@ def rerun(workload: RecordedWorkload, changes: Mapping[str, KnobValue], path: st
     if not by_step and workload.num_refused:
         notes.append(Notice("{count} requests were refused when the run was recorded. Their prompts are not in the "
                             "recording, so they were left out.", count=workload.num_refused))
+    if not by_step and workload.num_unfinished:
+        notes.append(Notice("{count} requests were not finished when the recording ended; here they are served to "
+                            "their end.", count=workload.num_unfinished))
     if not workload.whole:
         notes.append(Notice("The recording begins in the middle of a run: the requests that were there already were "
                             "taken to arrive at its beginning."))

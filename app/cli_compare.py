@@ -1,0 +1,265 @@
+"""``cutaway rerun``, ``cutaway compare`` and ``cutaway sweep``: runs next to one another, without a window."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from engine.compare import Comparison
+    from engine.recorded_workload import RecordedWorkload
+    from engine.rerun import Model, RerunProgress
+    from engine.sweep import SweepPoint
+    from engine.trace.events import RunInfo
+
+Commands = Any  # argparse has no public name for it
+
+
+def add_comparing(commands: Commands, positive_int: Callable[[str], int], default_scenario: str) -> None:
+    """Add the three commands to the program's."""
+    rerun = commands.add_parser(
+        "rerun", help="run a recorded workload again, with other knobs",
+        description="Requests arrive as they were recorded: before the same step if no knob differs, which repeats "
+                    "every decision, else at the same time. Their tokens are the recorded ones; the forward passes "
+                    "are done and timed.")
+    rerun.add_argument("file", type=Path, metavar="FILE", help="a recording (.mcap)")
+    _add_knobs(rerun, "turn a knob for the whole run; may be given several times")
+    rerun.add_argument("--record", type=Path, required=True, metavar="OUT", help="where the new recording goes")
+    rerun.add_argument("--own-tokens", action="store_true", help="take what the model samples now, not the recording's")
+    _add_model(rerun, positive_int)
+    rerun.set_defaults(command=_rerun)
+
+    compare = commands.add_parser("compare", help="tell what differs between two recordings")
+    compare.add_argument("first", type=Path, metavar="A")
+    compare.add_argument("second", type=Path, metavar="B")
+    compare.add_argument("--json", action="store_true", help="as JSON, with every request")
+    compare.set_defaults(command=_compare)
+
+    sweep = commands.add_parser(
+        "sweep", help="run a workload with one knob or two over ranges",
+        description="Tells throughput, ITL and TTFT of every point, and marks those that no other point beats in all "
+                    "three (the Pareto front). Ctrl-C keeps what is done.")
+    sweep.add_argument("file", type=Path, nargs="?", metavar="FILE", help="a recording, whose workload is run again")
+    sweep.add_argument("--scenario", metavar="NAME",
+                       help=f"a scenario's workload, if no FILE is given (default: {default_scenario})")
+    sweep.add_argument("--requests", type=positive_int, default=40, metavar="N",
+                       help="how many of the scenario's requests (default: %(default)s)")
+    sweep.add_argument("--seed", type=int, default=0, metavar="N", help="of the scenario's requests")
+    sweep.add_argument("--vary", action="append", required=True, metavar="KNOB=RANGE",
+                       help="A,B,C or LOW..HIGH or LOW..HIGH:COUNT; given twice, every combination is run")
+    _add_knobs(sweep, "turn a knob for all points; may be given several times")
+    sweep.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="where the recordings go")
+    sweep.add_argument("--json", action="store_true", help="as JSON")
+    _add_model(sweep, positive_int)
+    sweep.set_defaults(command=lambda arguments: _sweep(arguments, default_scenario))
+
+
+def _add_knobs(parser: argparse.ArgumentParser, text: str) -> None:
+    parser.add_argument("--set", action="append", default=[], metavar="KNOB=VALUE", dest="knobs", help=text)
+
+
+def _add_model(parser: argparse.ArgumentParser, positive_int: Callable[[str], int]) -> None:
+    parser.add_argument("--model", metavar="M", help="where the model is, if not where it was")
+    parser.add_argument("--threads", type=positive_int, default=0, metavar="N",
+                        help="cores for the forward pass (default: all)")
+
+
+# ---- compare ---------------------------------------------------------------------------------------------------------
+
+
+def _compare(arguments: argparse.Namespace) -> int:
+    from app.cli import open_source
+    from engine.compare import Comparison
+
+    first = open_source(arguments.first)
+    try:
+        second = open_source(arguments.second)
+        try:
+            comparison = Comparison(first, second)
+            comparison.update()
+            for path, source in ((arguments.first, first), (arguments.second, second)):
+                for warning in source.warnings:
+                    print(f"cutaway: {path}: {warning}", file=sys.stderr)
+            if arguments.json:
+                print(json.dumps(comparison.as_dict(), ensure_ascii=False, indent=2, allow_nan=False))
+            else:
+                print("\n".join(describe(comparison)))
+        finally:
+            second.close()
+    finally:
+        first.close()
+    return 0
+
+
+def describe(comparison: Comparison) -> list[str]:
+    """The comparison as lines of text."""
+    knobs = comparison.knobs()
+    lines = [f"{name}: {a} -> {b}" for name, a, b in knobs] or ["the same knobs"]
+    rows = [("", "first", "second", "")]
+    rows += [(c.metric.replace("_", " "), figure(c.first), figure(c.second), str(c.words()))
+             for c in comparison.changes()]
+    only_first, only_second = comparison.alone()
+    deltas = comparison.deltas()
+    lines += ["", *table(rows), "", f"{len(deltas)} requests are in both runs"
+              + (f", {only_first} only in the first" if only_first else "")
+              + (f", {only_second} only in the second" if only_second else "")]
+    for what, name in (("ttft_ms", "TTFT"), ("itl_ms", "ITL"), ("e2e_ms", "E2E")):
+        changes = [change for d in deltas if (change := d.change(what)) == change]  # type: ignore[arg-type]
+        if changes:
+            lower, higher = sum(c < 0 for c in changes), sum(c > 0 for c in changes)
+            lines.append(f"{name}: lower for {lower}, higher for {higher}; "
+                         f"from {min(changes):+.1f} to {max(changes):+.1f} ms")
+    return lines
+
+
+def figure(value: float) -> str:
+    if value != value:
+        return "-"
+    return f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:,.2f}"
+
+
+def table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Columns: the first and the last to the left, figures to the right."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return ["  ".join(cell.ljust(w) if i in (0, len(row) - 1) else cell.rjust(w)
+                      for i, (cell, w) in enumerate(zip(row, widths, strict=True))).rstrip() for row in rows]
+
+
+# ---- rerun and sweep -------------------------------------------------------------------------------------------------
+
+
+def _rerun(arguments: argparse.Namespace) -> int:
+    from app.cli import BadArguments, Failure, check_writable, parse_knobs
+    from app.headless import Progress
+    from engine.rerun import RerunError, rerun
+    from engine.trace.knobs import KnobError
+
+    knobs = parse_knobs(arguments.knobs)
+    check_writable(arguments.record, "--record")
+    workload = _read(arguments.file)
+    if arguments.record.exists() and arguments.record.samefile(arguments.file):
+        raise BadArguments(f"--record {arguments.record}: that is the recording itself; name another file")
+    progress = Progress()
+    model = _load(workload.info, arguments, progress)
+    try:
+        result = rerun(workload, knobs, arguments.record, model, forced=not arguments.own_tokens,
+                       progress=lambda report: progress.tell(_how_far(report)))
+    except KnobError as refusal:
+        raise BadArguments(f"--set {refusal}") from None
+    except RerunError as failure:
+        raise Failure(failure) from None
+    finally:
+        progress.end()
+    for note in result.notes:
+        print(f"cutaway: {note}", file=sys.stderr)
+    how = ("at the recorded steps: no knob differs" if result.admission == "step"
+           else "at the recorded times: knobs differ, or the recording is not whole")
+    print(f"{result.path}: {result.steps:,} steps; requests were admitted {how}")
+    return 0
+
+
+def _sweep(arguments: argparse.Namespace, default_scenario: str) -> int:
+    from app.cli import BadArguments, Failure, parse_knobs
+    from app.headless import Progress, ending_on_sigterm
+    from engine.config import SCHEDULER_KNOBS
+    from engine.rerun import RerunError, ScenarioRun
+    from engine.scenario import ScenarioError, load_scenario
+    from engine.sweep import grid, parse_axis, run_sweep
+    from engine.trace.knobs import KnobError
+
+    knobs = parse_knobs(arguments.knobs)
+    if arguments.file is not None and arguments.scenario is not None:
+        raise BadArguments("give a FILE or --scenario, not both")
+    try:
+        axes = [parse_axis(text) for text in arguments.vary]
+        grid(axes)
+    except KnobError as refusal:
+        raise BadArguments(f"--vary {refusal}") from None
+    workload: RecordedWorkload | ScenarioRun
+    if arguments.file is not None:
+        for name in (*knobs, *(axis.knob for axis in axes)):
+            if name not in SCHEDULER_KNOBS:
+                raise BadArguments(f"{name} shapes a workload; a recorded workload is what it is (use --scenario)")
+        workload = _read(arguments.file)
+        info = workload.info
+    else:
+        name = arguments.scenario or default_scenario
+        try:
+            load_scenario(name)
+        except ScenarioError as refusal:
+            raise BadArguments(f"--scenario {name}: {refusal}") from None
+        workload = ScenarioRun(name, arguments.seed, arguments.requests)
+        info = workload.info()
+    progress = Progress()
+    model = _load(info, arguments, progress)
+    points: list[SweepPoint] = []
+    status = 0
+    with ending_on_sigterm():
+        try:
+            run_sweep(workload, axes, arguments.out, model, fixed=knobs, on_point=points.append,
+                      progress=lambda report: progress.tell(
+                          f"point {min(report.points + 1, report.all_points)} of {report.all_points}, "
+                          f"{report.fraction:.0%}"))
+        except KeyboardInterrupt:
+            status = 130
+        except RerunError as failure:
+            raise Failure(failure) from None
+        finally:
+            progress.end()
+    _print_points(points, arguments.json)
+    return status
+
+
+def _print_points(points: Sequence[SweepPoint], as_json: bool) -> None:
+    from engine.sweep import as_rows, pareto_front
+
+    if as_json:
+        print(json.dumps(as_rows(points), ensure_ascii=False, indent=2, allow_nan=False))
+        return
+    rows = [("", "tok/s", "ITL p50 ms", "ITL p99 ms", "TTFT p50 ms", "TTFT p99 ms", "preemptions", "")]
+    for point, best in zip(points, pareto_front(points), strict=True):
+        m = point.metrics
+        figures = [figure(m.get(n, float("nan"))) for n in ("output_tokens_per_s", "itl_p50_ms", "itl_p99_ms",
+                                                            "ttft_p50_ms", "ttft_p99_ms", "preemptions")]
+        rows.append((point.name, *figures, point.error or ("* best" if best else "")))  # type: ignore[arg-type]
+    print("\n".join(table(rows)))
+    print("* no other point is better in throughput, ITL p99 and TTFT p99 together", file=sys.stderr)
+
+
+def _read(path: Path) -> RecordedWorkload:
+    from app.cli import BadArguments, open_source
+    from engine.recorded_workload import RerunError, read_workload
+
+    source = open_source(path)
+    try:
+        for warning in source.warnings:
+            print(f"cutaway: {path}: {warning}", file=sys.stderr)
+        return read_workload(source)
+    except RerunError as refusal:
+        raise BadArguments(f"{path}: {refusal}") from None
+    finally:
+        source.close()
+
+
+def _load(info: RunInfo, arguments: argparse.Namespace, progress: Any) -> Model:
+    from app.cli import Failure
+    from engine.model.problems import ModelProblem
+    from engine.rerun import RerunError, load_model
+
+    def tell(stage: str, fraction: float | None) -> None:
+        progress.tell(f"{stage}{'' if fraction is None else f' {fraction:.0%}'}")
+
+    try:
+        return load_model(info, model=arguments.model, num_threads=arguments.threads, progress=tell)
+    except (ModelProblem, RerunError) as failure:
+        progress.end()
+        raise Failure(failure) from None
+
+
+def _how_far(report: RerunProgress) -> str:
+    return (f"step {report.steps:,}: {report.requests} of {report.all_requests} requests done, "
+            f"{report.run_ns / 1e9:.1f} s on the run's clock")

@@ -17,7 +17,7 @@ from engine.sampling_params import SamplingParams
 if TYPE_CHECKING:
     import torch
 
-_NUCLEUS = 1024  # how many of the likeliest tokens are sorted first; the whole vocabulary only if they are not enough
+_NUCLEUS = 1024  # how many of the likeliest tokens are looked at first; all of them only if these are not enough
 
 Measured = tuple[float, list[int], list[float]]
 """Of a row: the logarithm of the sum of all exponentials, the tokens with the largest logits in order, and these."""

@@ -84,39 +84,50 @@ class TorchRows:
         """Weigh, set what is excluded to 0, then invert the cumulated weights."""
         import torch
 
-        device = self._logits.device
         logits = self._logits if len(rows) == self._logits.shape[0] else self._logits[list(rows)]
-        temperature = torch.tensor([wanted.temperature for wanted in params], device=device, dtype=torch.float64)
-        scaled = logits.double() / temperature[:, None]
+        device, vocabulary = logits.device, logits.shape[1]
+
+        def column(values: Sequence[float]) -> torch.Tensor:
+            return torch.tensor(values, device=device, dtype=torch.float64)[:, None]
+
+        scaled = logits.double() / column([wanted.temperature for wanted in params])
         scaled -= scaled.amax(dim=-1, keepdim=True)  # the likeliest token weighs 1, however small the temperature
         weights = scaled.exp()
-        for row, wanted in enumerate(params):
-            if wanted.min_p > 0:
-                weights[row].masked_fill_(weights[row] < wanted.min_p, 0.0)
-            if 0 < wanted.top_k < weights.shape[1]:
-                bound = weights[row].topk(wanted.top_k).values[-1]
-                weights[row].masked_fill_(weights[row] < bound, 0.0)
-            if wanted.top_p < 1:
-                bound = _nucleus_bound(weights[row], wanted.top_p)
-                weights[row].masked_fill_(weights[row] < bound, 0.0)
+        if any(wanted.min_p > 0 for wanted in params):
+            weights.masked_fill_(weights < column([wanted.min_p for wanted in params]), 0.0)
+        for some, bounds in (
+            ([row for row, wanted in enumerate(params) if 0 < wanted.top_k < vocabulary], _top_k_bounds),
+            ([row for row, wanted in enumerate(params) if wanted.top_p < 1], _nucleus_bounds),
+        ):
+            if some:
+                chosen = weights[some]
+                weights[some] = chosen.masked_fill(chosen < bounds(chosen, [params[row] for row in some]), 0.0)
         cumulated = weights.cumsum(dim=-1)
         target = torch.from_numpy(uniform).to(device)[:, None] * cumulated[:, -1:]
         # The first token whose cumulated weight exceeds the target: never one that weighs, and so adds, nothing.
-        return torch.searchsorted(cumulated, target, right=True).squeeze(1).clamp_(max=weights.shape[1] - 1).tolist()
+        return torch.searchsorted(cumulated, target, right=True).squeeze(1).clamp_(max=vocabulary - 1).tolist()
 
 
-def _nucleus_bound(weights: torch.Tensor, top_p: float) -> torch.Tensor:
-    """The smallest weight in the smallest set of likeliest tokens that together reach ``top_p`` of the total."""
+def _top_k_bounds(weights: torch.Tensor, params: Sequence[SamplingParams]) -> torch.Tensor:
+    """The k-th largest weight of each row: (rows, 1)."""
     import torch
 
-    wanted = weights.cumsum(dim=-1)[-1] * top_p
-    for count in (_NUCLEUS, weights.shape[0]):
-        largest = weights.topk(min(count, weights.shape[0])).values
+    last = torch.tensor([[wanted.top_k - 1] for wanted in params], device=weights.device)
+    return weights.topk(max(wanted.top_k for wanted in params), dim=-1).values.gather(1, last)
+
+
+def _nucleus_bounds(weights: torch.Tensor, params: Sequence[SamplingParams]) -> torch.Tensor:
+    """The smallest weight in the smallest set of likeliest tokens that reach ``top_p`` of the total: (rows, 1)."""
+    import torch
+
+    shares = torch.tensor([[wanted.top_p] for wanted in params], device=weights.device, dtype=weights.dtype)
+    wanted = weights.cumsum(dim=-1)[:, -1:] * shares
+    for count in (min(_NUCLEUS, weights.shape[1]), weights.shape[1]):
+        largest = weights.topk(count, dim=-1).values
         reached = largest.cumsum(dim=-1)
-        if bool(reached[-1] >= wanted):
+        if bool((reached[:, -1:] >= wanted).all()):
             break
-    index = torch.searchsorted(reached, wanted).clamp_(max=largest.shape[0] - 1)
-    return largest[index]
+    return largest.gather(1, torch.searchsorted(reached, wanted).clamp_(max=count - 1))
 
 
 class CompiledRows:

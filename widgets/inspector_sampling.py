@@ -31,7 +31,7 @@ def sampling_facts(request: RequestView) -> list[tuple[str, str]]:
     mean = math.fsum(request.logprobs) / len(request.logprobs)
     facts.append((QCoreApplication.translate("Inspector", "logprob, mean"),
                   QCoreApplication.translate("Inspector", "{mean} (perplexity {perplexity})").format(
-                      mean=f"{mean:.2f}".replace("-", "−"), perplexity=f"{math.exp(min(-mean, 700.0)):.2f}")))
+                      mean=f"{mean:.2f}".replace("-", "−"), perplexity=f"{math.exp(min(-mean, 20.0)):.2f}")))
     facts.append((QCoreApplication.translate("Inspector", "latest token"), _likely(latest.sampled)))
     others = [t for t in latest.top if t.token_id != latest.sampled.token_id][:_MOST_ALTERNATIVES]
     if others:

@@ -271,7 +271,8 @@ class EngineThread(threading.Thread):
             schema=SCHEMA_VERSION, version=VERSION, created=datetime.now(UTC).isoformat(timespec="seconds"),
             wall_start_ns=self.clock.wall_start_ns, model=runner.model_info, machine=machine,
             scenario=self.spec.scenario or "", seed=self.spec.seed,
-            max_model_len=self._engine.scheduler.config.max_model_len, knobs=knobs)
+            max_model_len=self._engine.scheduler.config.max_model_len, knobs=knobs,
+            eos_token_ids=sorted(runner.eos_token_ids))
 
     def _loop(self) -> None:
         while not self._stopping.is_set():

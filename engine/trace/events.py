@@ -257,7 +257,9 @@ class MachineInfo(msgspec.Struct):
 class RunInfo(msgspec.Struct):
     """The header of a run. ``knobs`` holds every knob's value at the start; ``created`` is UTC, ISO 8601.
 
-    ``wall_start_ns`` anchors the run's clock: wall-clock nanoseconds since 1970 at which it read 0.
+    ``wall_start_ns`` anchors the run's clock: wall-clock nanoseconds since 1970 at which it read 0. Without
+    ``prompt_text`` the prompts were left out: all their tokens are 0. ``eos_token_ids`` are the tokens that end a
+    sequence, None in recordings that do not say.
     """
 
     schema: int
@@ -270,6 +272,8 @@ class RunInfo(msgspec.Struct):
     seed: int
     max_model_len: int
     knobs: dict[str, int | float | bool | str]
+    prompt_text: bool = True
+    eos_token_ids: list[int] | None = None
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -1,11 +1,11 @@
 """The part of the MCAP format that recordings use, read with distrust: a file may be cut, damaged or made up.
 
-    magic | header | metadata | chunk | message indexes | chunk | message indexes | ... | data end
+    magic | header | metadata | chunk | message indexes | chunk | message indexes | attachment | ... | data end
           | summary | footer | magic
 
 A record is one byte of type, eight bytes of length and the content. Messages stand in compressed chunks, each with
-a checksum. Everything is read front to back, nothing from the summary at the end, because a recording whose program
-was killed has none. No length in the file is believed before it is compared with what is there.
+a checksum. A recording whose program was killed has no summary: then the attachments are found by going from record
+to record. No length in the file is believed before it is compared with what is there.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ import zstandard
 
 MAGIC = b"\x89MCAP0\r\n"
 HEADER, FOOTER, SCHEMA, CHANNEL, MESSAGE, CHUNK = 0x01, 0x02, 0x03, 0x04, 0x05, 0x06
-METADATA, DATA_END = 0x0C, 0x0F
+ATTACHMENT, ATTACHMENT_INDEX, METADATA, SUMMARY_OFFSET, DATA_END = 0x09, 0x0A, 0x0C, 0x0E, 0x0F
 
 MAX_CHUNK_BYTES = 128 << 20
 """Largest chunk that is read, compressed or not: a snapshot of a pool of a million blocks takes 40 MB."""
 
 MAX_RECORDS_WITHOUT_CHUNK = 100_000
+MAX_SUMMARY_BYTES = 64 << 20
 
 
 class Damage(ValueError):
@@ -62,12 +63,21 @@ class Channel(NamedTuple):
     metadata: dict[str, str]
 
 
-def scan(file: BinaryIO, size: int) -> Iterator[Record]:
-    """The records of the data section, in order; the last one is DATA_END if the file has one.
+class Attachment(NamedTuple):
+    """``record`` is the whole attachment; its data stands at ``offset`` in the file and has ``length`` bytes."""
+
+    record: Record
+    name: str
+    offset: int
+    length: int
+
+
+def scan(file: BinaryIO, size: int, start: int = len(MAGIC)) -> Iterator[Record]:
+    """The records of the data section from ``start`` on, in order; the last one is DATA_END if the file has one.
 
     Raises Damage at the first record that does not fit in the file, or is none.
     """
-    offset, idle = len(MAGIC), 0
+    offset, idle = start, 0
     while offset < size:
         file.seek(offset)
         head = file.read(9)
@@ -85,6 +95,18 @@ def scan(file: BinaryIO, size: int) -> Iterator[Record]:
         if idle > MAX_RECORDS_WITHOUT_CHUNK:
             raise Damage("records without any content")
         offset += 9 + length
+
+
+def record_at(file: BinaryIO, offset: int, size: int) -> Record:
+    """The record that begins at ``offset``. Raises Damage."""
+    file.seek(offset)
+    head = file.read(9)
+    if len(head) < 9:
+        raise CutOff("the file became shorter while it was read")
+    kind, length = struct.unpack("<BQ", head)
+    if length > size - offset - 9:
+        raise Damage("there is no record where one should begin")
+    return Record(kind, offset + 9, length)
 
 
 def read_body(file: BinaryIO, record: Record) -> bytes:
@@ -162,6 +184,46 @@ def parse_metadata(body: bytes) -> tuple[str, dict[str, str]]:
     return fields.text(), fields.text_map()
 
 
+def parse_attachment(file: BinaryIO, record: Record) -> Attachment:
+    """Where an attachment's data stands; the data is not read."""
+    file.seek(record.offset)
+    fields = _Fields(memoryview(file.read(min(record.length, 1024))))
+    fields.take("<QQ")
+    name = fields.text()
+    fields.text()
+    (length,) = fields.take("<Q")
+    if fields.at + length + 4 > record.length:
+        raise Damage("an attachment is shorter than it says")
+    return Attachment(record, name, record.offset + fields.at, length)
+
+
+def attachments_in_summary(file: BinaryIO, size: int) -> list[Record] | None:
+    """Where the attachments are, in order, as the summary at the end has it; None when there is none to be trusted."""
+    if not has_end(file, size):
+        return None
+    footer = size - len(MAGIC) - 20
+    file.seek(footer)
+    start, offsets_start, checksum = struct.unpack("<QQI", file.read(20))
+    end = footer - 9
+    if not 0 < start <= offsets_start <= end or end - start > MAX_SUMMARY_BYTES:
+        return None
+    file.seek(start)
+    summary = file.read(end - start)
+    if not checksum or zlib.crc32(struct.pack("<BQQQ", FOOTER, 20, start, offsets_start),
+                                  zlib.crc32(summary)) != checksum:
+        return None
+    found: list[Record] = []
+    for kind, body in records_in(summary[offsets_start - start:]):
+        group, at, length = struct.unpack_from("<BQQ", body)
+        if kind == SUMMARY_OFFSET and group == ATTACHMENT_INDEX:
+            for _kind, entry in records_in(summary[at - start:at - start + length]):
+                offset, whole = struct.unpack_from("<QQ", entry)
+                if not len(MAGIC) <= offset < offset + whole <= start:
+                    return None
+                found.append(Record(ATTACHMENT, offset + 9, whole - 9))
+    return found
+
+
 def has_end(file: BinaryIO, size: int) -> bool:
     """Whether the file was closed properly: it ends with a footer and the magic."""
     tail = 9 + 20 + len(MAGIC)
@@ -178,6 +240,10 @@ class _Fields:
     def __init__(self, data: memoryview) -> None:
         self._data = data
         self._at = 0
+
+    @property
+    def at(self) -> int:
+        return self._at
 
     def take(self, layout: str) -> tuple[int, ...]:
         return struct.unpack(layout, self.bytes(struct.calcsize(layout)))

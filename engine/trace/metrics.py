@@ -9,13 +9,17 @@ no pause. TTFT runs from arrival to the first token; ITL from one token of a req
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, overload
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 
+from engine.trace.columns import PagedColumn, Table
 from engine.trace.events import Evicted, StepEvents
+from engine.trace.marks import MARK_KINDS as MARK_KINDS
+from engine.trace.marks import Mark as Mark
+from engine.trace.marks import MarkList as MarkList
 from engine.trace.state import EngineState, is_prefill_share
 
 ITL_WINDOW = 64
@@ -23,21 +27,6 @@ ITL_WINDOW = 64
 
 TTFT_WINDOW = 256
 """Steps over which the rolling TTFT percentile is taken: first tokens are rarer than tokens."""
-
-MARK_KINDS = ("knob", "preemption", "hit", "eviction", "chunk", "finish", "refused")
-
-
-class Mark(NamedTuple):
-    """Something worth finding on a time axis.
-
-    ``label`` is data, not prose: ``name old → new`` for a knob, the number of blocks for an eviction, the request
-    for all other kinds. Aborted requests are marked as "finish" too.
-    """
-
-    step: int
-    kind: str
-    label: str
-
 
 class LatencySummary(NamedTuple):
     """Milliseconds and rates over a window of steps; NaN where nothing was measured."""
@@ -70,47 +59,6 @@ def nearest_rank(values: np.ndarray, *percentages: int) -> list[float]:
     return [float(ordered[r]) for r in ranks]
 
 
-class _Table:
-    """Columns of one length that grow at the end and can be dropped from the front, both in amortised O(1)."""
-
-    def __init__(self, **dtypes: Any) -> None:
-        self.columns = {name: np.empty(256, dtype) for name, dtype in dtypes.items()}
-        self.capacity = 256
-        self.low = 0
-        self.high = 0
-        self.dropped = 0  # rows that ever left at the front
-
-    def __len__(self) -> int:
-        return self.high - self.low
-
-    def reserve(self, count: int = 1) -> int:
-        """Make room for ``count`` rows at the end; returns where the first of them is in the columns."""
-        start = self.high
-        if start + count > self.capacity:
-            start = self._move(count)
-        self.high = start + count
-        return start
-
-    def _move(self, count: int) -> int:
-        """Shift everything to the front, into larger arrays unless half of the room is unused."""
-        length = len(self)
-        if 2 * (length + count) > self.capacity:
-            self.capacity = max(length + count, self.capacity + max(256, self.capacity // 2))
-        for name, old in self.columns.items():
-            new = np.empty(self.capacity, old.dtype)
-            new[:length] = old[self.low:self.high]
-            self.columns[name] = new
-        self.low, self.high = 0, length
-        return length
-
-    def drop(self, count: int) -> None:
-        self.low += count
-        self.dropped += count
-
-    def view(self, name: str) -> np.ndarray:
-        return self.columns[name][self.low:self.high]
-
-
 class _PerStep:
     """A column of :class:`StepSeries`: reading it gives a view of length ``n``."""
 
@@ -125,73 +73,6 @@ class _PerStep:
         return series._steps.view(self.name)
 
 
-class MarkList(Sequence[Mark]):
-    """The marks in order of their steps, kept in columns. ``steps`` and ``kinds`` (indices into :data:`MARK_KINDS`)
-    are arrays for those who count or search instead of reading each one."""
-
-    def __init__(self) -> None:
-        self._table = _Table(step=np.int32, kind=np.uint8)
-        self._labels: list[str] = []
-
-    def add(self, step: int, kind: str, label: str) -> None:
-        at = self._table.reserve()
-        self._table.columns["step"][at] = step
-        self._table.columns["kind"][at] = MARK_KINDS.index(kind)
-        self._labels.append(label)
-
-    @property
-    def steps(self) -> np.ndarray:
-        return self._table.view("step")
-
-    @property
-    def kinds(self) -> np.ndarray:
-        return self._table.view("kind")
-
-    def next_after(self, step: int, kind: str | None = None) -> Mark | None:
-        """The first mark later than ``step``, of one kind or of any."""
-        start = int(np.searchsorted(self.steps, step, "right"))
-        if kind is None:
-            return self[start] if start < len(self) else None
-        found = np.flatnonzero(self.kinds[start:] == MARK_KINDS.index(kind))
-        return self[start + int(found[0])] if len(found) else None
-
-    def previous_before(self, step: int, kind: str | None = None) -> Mark | None:
-        """The last mark earlier than ``step``, of one kind or of any."""
-        end = int(np.searchsorted(self.steps, step, "left"))
-        if kind is None:
-            return self[end - 1] if end else None
-        found = np.flatnonzero(self.kinds[:end] == MARK_KINDS.index(kind))
-        return self[int(found[-1])] if len(found) else None
-
-    def between(self, first_step: int, last_step: int) -> list[Mark]:
-        """Marks of steps ``first_step`` to ``last_step``, inclusive."""
-        start, end = np.searchsorted(self.steps, (first_step, last_step + 1))
-        return [self[i] for i in range(int(start), int(end))]
-
-    def drop_before(self, step: int) -> None:
-        count = int(np.searchsorted(self.steps, step))
-        self._table.drop(count)
-        del self._labels[:count]
-
-    def __len__(self) -> int:
-        return len(self._table)
-
-    @overload
-    def __getitem__(self, index: int) -> Mark: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[Mark]: ...
-
-    def __getitem__(self, index: int | slice) -> Mark | list[Mark]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        return Mark(int(self.steps[index]), MARK_KINDS[self.kinds[index]], self._labels[index])
-
-    def __iter__(self) -> Iterator[Mark]:
-        for step, kind, label in zip(self.steps.tolist(), self.kinds.tolist(), self._labels, strict=True):
-            yield Mark(step, MARK_KINDS[kind], label)
-
-
 class _Known(msgspec.Struct, gc=False):
     """What the series has to remember of a request that is not finished."""
 
@@ -199,6 +80,28 @@ class _Known(msgspec.Struct, gc=False):
     num_prompt_tokens: int
     arrival_ns: int
     last_token_ns: int  # -1 before the first token
+
+
+class BlockDetail(NamedTuple):
+    """What is looked at only for the steps in sight: shares (packed), latencies between tokens, and marks' labels."""
+
+    segments: np.ndarray
+    itl_ns: np.ndarray
+    labels: list[str]
+
+
+class SeriesBlock(NamedTuple):
+    """Some consecutive rows of a :class:`StepSeries`, as they stand in a recording's index.
+
+    ``columns`` are those of the steps; ``_segment_end`` and ``_itl_end`` count from the beginning of the block.
+    """
+
+    columns: dict[str, np.ndarray]
+    ttft_step: np.ndarray
+    ttft_ns: np.ndarray
+    mark_step: np.ndarray
+    mark_kind: np.ndarray
+    detail: BlockDetail
 
 
 class StepSeries:
@@ -236,12 +139,11 @@ class StepSeries:
     _segment_end = _PerStep(np.int64)
     _itl_end = _PerStep(np.int64)
 
-    def __init__(self) -> None:
-        columns = {name: column.dtype for name, column in vars(type(self)).items() if isinstance(column, _PerStep)}
-        self._steps = _Table(**columns)
-        self._segments = _Table(packed=np.uint32)  # tokens << 8 | prefill << 7 | colour
-        self._ttft = _Table(step=np.int32, ns=np.float32)
-        self._itl = _Table(ns=np.float32)
+    def __init__(self, capacity: int = 256) -> None:
+        self._steps = Table(capacity, **self.column_types())
+        self._segments = PagedColumn(np.uint32)  # tokens << 8 | prefill << 7 | colour
+        self._ttft = Table(step=np.int32, ns=np.float32)
+        self._itl = PagedColumn(np.float32)
         self._known: dict[str, _Known] = {}
         self._itl_steps = np.empty(0, np.int32)
         self._window_tokens = 0
@@ -250,6 +152,11 @@ class StepSeries:
         self._ttft_first = 0
         self._ttft_rolled = float("nan")
         self.marks = MarkList()
+
+    @classmethod
+    def column_types(cls) -> dict[str, type]:
+        """Names and types of the columns of a step, those for its own use included."""
+        return {name: column.dtype for name, column in vars(cls).items() if isinstance(column, _PerStep)}
 
     @property
     def n(self) -> int:
@@ -286,8 +193,7 @@ class StepSeries:
             hits += share.hit_tokens
             packed.append(word)
         if packed:
-            at = self._segments.reserve(len(packed))
-            self._segments.columns["packed"][at:at + len(packed)] = packed
+            self._segments.extend(packed)
         first_token = self._take_latencies(events)
         evicted = self._take_marks(events)
         for gone in (*events.finished, *events.aborted):
@@ -310,8 +216,8 @@ class StepSeries:
         columns["evictions"][at] = evicted
         columns["finished"][at] = len(events.finished)
         columns["output_tokens"][at] = len(events.sampled)
-        columns["_segment_end"][at] = self._segments.dropped + len(self._segments)
-        columns["_itl_end"][at] = self._itl.dropped + len(self._itl)
+        columns["_segment_end"][at] = self._segments.end
+        columns["_itl_end"][at] = self._itl.end
         self._roll(at, first_token)
 
     def _take_latencies(self, events: StepEvents) -> bool:
@@ -326,8 +232,7 @@ class StepSeries:
                 between.append(events.end_ns - request.last_token_ns)
             request.last_token_ns = events.end_ns
         if between:
-            at = self._itl.reserve(len(between))
-            self._itl.columns["ns"][at:at + len(between)] = between
+            self._itl.extend(between)
         if first:
             at = self._ttft.reserve(len(first))
             self._ttft.columns["ns"][at:at + len(first)] = first
@@ -362,11 +267,11 @@ class StepSeries:
         """Fill the rolling columns of the newest row, which is at ``at`` in the columns."""
         columns, low = self._steps.columns, self._steps.low
         start = at - ITL_WINDOW  # the last row before the window
-        first = int(columns["_itl_end"][start]) if start >= low else self._itl.dropped
+        first = int(columns["_itl_end"][start]) if start >= low else self._itl.first
         window = (first, int(columns["_itl_end"][at]))
         if window != self._itl_window:  # otherwise the values are those of the step before
             self._itl_window = window
-            self._itl_rolled = nearest_rank(self._itl.view("ns")[first - self._itl.dropped:], 50, 99)
+            self._itl_rolled = nearest_rank(self._itl.between(*window), 50, 99)
         columns["itl_p50_ms"][at] = self._itl_rolled[0] / 1e6
         columns["itl_p99_ms"][at] = self._itl_rolled[1] / 1e6
 
@@ -394,13 +299,64 @@ class StepSeries:
         if not count:
             return
         last = self._steps.low + count - 1
-        self._segments.drop(int(self._steps.columns["_segment_end"][last]) - self._segments.dropped)
-        self._itl.drop(int(self._steps.columns["_itl_end"][last]) - self._itl.dropped)
+        self._segments.forget_before(int(self._steps.columns["_segment_end"][last]))
+        self._itl.forget_before(int(self._steps.columns["_itl_end"][last]))
         self._ttft.drop(int(np.searchsorted(self._ttft.view("step"), step)))
         self._steps.drop(count)
         self._itl_steps = np.empty(0, np.int32)
         self._window_tokens = int(self.output_tokens[-ITL_WINDOW:].sum())
         self.marks.drop_before(step)
+
+    # ---- blocks: the older part, put away --------------------------------------------------------------------------
+
+    def cut_block(self, first: int, end: int) -> SeriesBlock:
+        """A copy of rows ``first`` to ``end - 1``; nothing of them may have been put away yet."""
+        steps = self.step
+        low, high = int(steps[first]), int(steps[end - 1]) + 1
+        ttft = slice(*np.searchsorted(self.ttft_step, (low, high)).tolist())
+        marks = slice(*np.searchsorted(self.marks.steps, (low, high)).tolist())
+        itl_start = int(self._itl_end[first - 1]) if first else self._itl.first
+        columns = {name: self._steps.view(name)[first:end].copy() for name in self._steps.columns}
+        columns["_segment_end"] -= int(self._segment_end[first - 1]) if first else self._segments.first
+        columns["_itl_end"] -= itl_start
+        return SeriesBlock(
+            columns, self.ttft_step[ttft].copy(), self.ttft_ns[ttft].copy(), self.marks.steps[marks].copy(),
+            self.marks.kinds[marks].copy(),
+            BlockDetail(self._packed(first, end).copy(), self._itl_between(first, end).copy(),
+                        [mark.label for mark in self.marks[marks]]))
+
+    def put_away_before(self, step: int, load: Callable[[], BlockDetail]) -> None:
+        """Details of steps before ``step`` that are in memory can be had from ``load`` from now on."""
+        last = int(np.searchsorted(self.step, step)) - 1
+        self._segments.put_away(int(self._segment_end[last]), lambda: load().segments)
+        self._itl.put_away(int(self._itl_end[last]), lambda: load().itl_ns)
+        marks = int(np.searchsorted(self.marks.steps, step))
+        self.marks.put_away(self.marks.num_dropped + marks, lambda: load().labels)
+
+    def extend_put_away(self, block: SeriesBlock, load: Callable[[], BlockDetail]) -> None:
+        """Take in a block of steps of which the details can be had from ``load``; before the first :meth:`append`."""
+        count = len(block.columns["step"])
+        at = self._steps.reserve(count)
+        for name, values in block.columns.items():
+            column = self._steps.columns[name][at:at + count]
+            column[:] = values
+            if name == "_segment_end":
+                column += self._segments.end
+            elif name == "_itl_end":
+                column += self._itl.end
+        self._segments.add_put_away(int(self._segment_end[-1]), lambda: load().segments)
+        self._itl.add_put_away(int(self._itl_end[-1]), lambda: load().itl_ns)
+        at = self._ttft.reserve(len(block.ttft_step))
+        self._ttft.columns["step"][at:at + len(block.ttft_step)] = block.ttft_step
+        self._ttft.columns["ns"][at:at + len(block.ttft_ns)] = block.ttft_ns
+        self.marks.add_put_away(block.mark_step, block.mark_kind, lambda: load().labels)
+
+    def resume(self) -> None:
+        """After the last :meth:`extend_put_away`: make what the rolling figures of the next steps build on."""
+        self._window_tokens = int(self.output_tokens[-ITL_WINDOW:].sum())
+        if self.n:
+            self._ttft_first = int(np.searchsorted(self.ttft_step, int(self.step[-1]) - TTFT_WINDOW, "right"))
+            self._ttft_rolled = nearest_rank(self.ttft_ns[self._ttft_first:], 50)[0]
 
     # ---- reading -------------------------------------------------------------------------------------------------
 
@@ -438,9 +394,8 @@ class StepSeries:
         if not 0 <= first < end <= self.n:
             raise IndexError(f"rows {first} to {end} of {self.n}")
         ends = self._segment_end
-        dropped = self._segments.dropped
-        start = int(ends[first - 1]) - dropped if first else 0
-        return self._segments.view("packed")[start:int(ends[end - 1]) - dropped]
+        start = int(ends[first - 1]) if first else self._segments.first
+        return self._segments.between(start, int(ends[end - 1]))
 
     @property
     def ttft_step(self) -> np.ndarray:
@@ -452,21 +407,21 @@ class StepSeries:
 
     @property
     def itl_ns(self) -> np.ndarray:
-        return self._itl.view("ns")
+        return self._itl.between(self._itl.first, self._itl.end)
 
     @property
     def itl_step(self) -> np.ndarray:
         """The step of each entry of ``itl_ns``. Made on demand (they would double the memory); kept until it grows."""
-        if len(self._itl_steps) != len(self._itl):
-            counts = np.diff(self._itl_end, prepend=self._itl.dropped)
+        if len(self._itl_steps) != self._itl.end - self._itl.first:
+            counts = np.diff(self._itl_end, prepend=self._itl.first)
             self._itl_steps = np.repeat(self.step, counts)
         return self._itl_steps
 
     def _itl_between(self, first: int, end: int) -> np.ndarray:
         """ITLs measured in rows ``first`` to ``end - 1``."""
-        ends, dropped = self._itl_end, self._itl.dropped
-        start = int(ends[first - 1]) - dropped if first else 0
-        return self.itl_ns[start:int(ends[end - 1]) - dropped]
+        ends = self._itl_end
+        start = int(ends[first - 1]) if first else self._itl.first
+        return self._itl.between(start, int(ends[end - 1]))
 
     def latency(self, until_step: int, window: int) -> LatencySummary:
         """Latencies and rates over the ``window`` steps that end with ``until_step``."""

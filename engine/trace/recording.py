@@ -1,13 +1,17 @@
 """Writes a run into an MCAP file while it happens, from a thread of its own.
 
-    metadata "cutaway.run"   the RunInfo, as JSON
-    channel "step"           every StepEvents, as MessagePack; the message's sequence is the step, its time the run's
-    channel "snapshot"       the EngineState every 256 steps, at each knob change, and at the start of a recording
-                             that begins in the middle of a run
-    metadata "cutaway.end"   how many steps were written and how many were lost, when the file is closed
+    metadata "cutaway.run"      the RunInfo, as JSON
+    channel "step"              every StepEvents, as MessagePack; the message's sequence is the step, its time the
+                                run's
+    channel "snapshot"          the EngineState every 128 steps, at each knob change, and at the start of a recording
+                                that begins in the middle of a run
+    attachment "cutaway.index"  what a viewer needs of the last 2,048 steps without reading them (see index.py)
+    metadata "cutaway.end"      how many steps were written and how many were lost, when the file is closed; and the
+                                name of the file in which the recording goes on, if it does
 
 The file itself grows, chunk by chunk, and a chunk is closed at least every half second: whatever happens to the
-program, everything up to the last chunk is there.
+program, everything up to the last chunk is there. A file that has become large is closed, and the recording goes on
+in a new one beside it, which can be opened on its own.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ import os
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -25,6 +30,8 @@ import msgspec
 from mcap.writer import CompressionType, Writer
 
 from engine.trace.events import RunInfo, StepEvents, encode_step
+from engine.trace.index import INDEX_MEDIA_TYPE, INDEX_NAME, INDEX_STEPS, BlockBuilder, ChunkMap, pack_block
+from engine.trace.redact import without_prompts
 from engine.trace.source import SNAPSHOT_INTERVAL, Notice
 from engine.trace.state import CONTRADICTIONS, EngineState, Snapshot, encode_snapshot
 
@@ -36,6 +43,10 @@ POLL_SECONDS = 0.1
 MAX_QUEUED_STEPS = 20_000
 """Some minutes of a busy engine: a disk that hangs for longer ends the recording."""
 
+MAX_FILE_BYTES = 4 << 30
+MAX_FILE_CHUNKS = 50_000
+"""Beyond either of them the recording goes on in a new file: an index is read whole when its file is opened."""
+
 RUN_METADATA = "cutaway.run"
 END_METADATA = "cutaway.end"
 STEP_TOPIC = "step"
@@ -46,23 +57,36 @@ class Recorder:
     """Records from the next :meth:`put` on until :meth:`close`.
 
     ``state`` is the engine's state when the recording begins in the middle of a run (it is copied); without it the
-    first step must be the run's first. An existing file is replaced.
+    first step must be the run's first. An existing file is replaced. Without ``prompt_text`` neither the prompts'
+    texts nor their tokens are written, only how long they are.
 
     Nothing here raises because of the disk: when the file cannot be written (any more), ``error`` says why, the
     recording is over, and what is on the disk stays readable. Attributes to read at any time, from any thread:
     ``path``, ``error``, ``dropped`` (steps that are not in the file), ``steps_written`` and ``bytes_written`` (what
-    is safe on its way to the disk).
+    is safe on its way to the disk), ``paths`` (the file, and those in which the recording went on), and
+    ``cpu_ns``, processor time that recording has taken.
     """
 
     def __init__(self, path: str | os.PathLike[str], info: RunInfo, state: EngineState | None = None, *,
-                 max_queued_steps: int = MAX_QUEUED_STEPS) -> None:
+                 max_queued_steps: int = MAX_QUEUED_STEPS, prompt_text: bool = True,
+                 max_file_bytes: int = MAX_FILE_BYTES) -> None:
         self.path = Path(path)
+        self.paths = [self.path]
+        self.cpu_ns = 0
         self.error: Notice | None = None
         self.dropped = 0
         self.steps_written = 0
-        self._info = info
+        self._info = info if prompt_text else msgspec.structs.replace(info, prompt_text=False)
+        self._prompt_text = prompt_text
         self._initial = state.snapshot() if state is not None else None
         self._state: EngineState | None = state.copy() if state is not None else EngineState(info)
+        if not prompt_text:
+            for request in self._state.requests.values():
+                request.prompt_text, request.prompt_token_ids = "", [0] * request.num_prompt_tokens
+            self._initial = self._state.snapshot() if state is not None else None
+        self._max_file_bytes = max_file_bytes
+        self._builder: BlockBuilder | None = None
+        self._earlier_bytes = 0  # in files that were closed because they had become large
         self._queue: deque[StepEvents] = deque()
         self._max_queued = max_queued_steps
         self._closing = False
@@ -77,7 +101,7 @@ class Recorder:
 
     @property
     def bytes_written(self) -> int:
-        return self._file.size if self._file is not None else 0
+        return self._earlier_bytes + (self._file.size if self._file is not None else 0)
 
     @property
     def queued(self) -> int:
@@ -118,26 +142,62 @@ class Recorder:
             self._discard_queue()
             return
         try:
-            writer = _open_writer(self._file, self._info)
-            if self._initial is not None:
-                writer.add_snapshot(self._initial)
-            writer.flush()
-            self._write_all(writer)
-            writer.finish(self.steps_written, self.dropped)
+            writer = self._begin_file(self._file, self._initial)
+            writer = self._write_all(writer)
+            self._finish_file(writer)
         except Exception as error:  # whatever it is, the run must not suffer from it
             self._fail(error)
             self._file.cut_back()
         finally:
             self._file.close()
             self._discard_queue()
+            self.cpu_ns = time.thread_time_ns()
 
-    def _write_all(self, writer: _StepWriter) -> None:
+    def _begin_file(self, file: _GrowingFile, initial: Snapshot | None) -> _StepWriter:
+        writer = _open_writer(file, self._info)
+        if initial is not None:
+            writer.add_snapshot(initial)
+        writer.flush()
+        self._builder = BlockBuilder(self._state) if self._state is not None else None
+        return writer
+
+    def _finish_file(self, writer: _StepWriter, goes_on: str = "") -> None:
+        state, builder = self._state, self._builder
+        if state is not None and builder is not None and builder.count:
+            if writer.last_snapshot != state.step:
+                writer.add_snapshot(state.snapshot())
+            self._add_block(writer, builder)
+        writer.finish(self.steps_written, self.dropped, goes_on)
+
+    def _add_block(self, writer: _StepWriter, builder: BlockBuilder) -> None:
+        first = builder.first_step
+        block, rows = builder.take()
+        writer.add_block(first, lambda chunks: pack_block(first, block, rows, chunks))
+
+    def _go_on(self, writer: _StepWriter) -> _StepWriter:
+        """Close the file and begin the next one."""
+        assert self._file is not None
+        assert self._state is not None
+        number = len(self.paths) + 1
+        while (path := self.path.with_name(f"{self.path.stem}.{number}{self.path.suffix}")).exists():
+            number += 1
+        file = _GrowingFile(path)
+        self._finish_file(writer, path.name)
+        self._file.close()
+        self._earlier_bytes += self._file.size
+        self._file = file
+        self.paths.append(path)
+        return self._begin_file(file, self._state.snapshot())
+
+    def _write_all(self, writer: _StepWriter) -> _StepWriter:
         written = 0
         open_since: float | None = None  # when the first step came into the chunk that is not closed yet
         while True:
             closing = self._closing or self.error is not None  # read before the queue: nothing is added afterwards
             while self._queue:
                 events = self._queue.popleft()
+                if not self._prompt_text:
+                    events = without_prompts(events)
                 if open_since is None:
                     open_since = time.monotonic()
                 closed = writer.add_step(events)
@@ -145,6 +205,12 @@ class Recorder:
                 if snapshot is not None:
                     closed = writer.add_snapshot(snapshot) or closed
                 written += 1
+                if snapshot is not None and self._builder is not None and self._builder.count >= INDEX_STEPS:
+                    writer.flush()
+                    closed = True
+                    self._add_block(writer, self._builder)
+                    if writer.num_chunks > MAX_FILE_CHUNKS or writer.size > self._max_file_bytes:
+                        writer = self._go_on(writer)
                 if closed:
                     self.steps_written, open_since = written, None
                 elif time.monotonic() - open_since > FLUSH_SECONDS:
@@ -155,7 +221,7 @@ class Recorder:
                 writer.flush()
                 self.steps_written, open_since = written, None
             if closing and not self._queue:
-                return
+                return writer
             if not self._queue:
                 self._wake.wait(POLL_SECONDS)
                 self._wake.clear()
@@ -166,8 +232,11 @@ class Recorder:
             return None
         try:
             self._state.apply(events)
+            if self._builder is not None:
+                self._builder.append(events, self._state)
         except CONTRADICTIONS:
-            self._state = None  # the steps are what counts, so they go on; the reader will say where they break
+            # The steps are what counts, so they go on; the reader will say where they break.
+            self._state = self._builder = None
             return None
         due = (events.step + 1) % SNAPSHOT_INTERVAL == 0 or events.knobs
         return self._state.snapshot() if due else None
@@ -222,29 +291,68 @@ class _StepWriter:
         self._writer = writer
         self._step_channel = step_channel
         self._snapshot_channel = snapshot_channel
+        self.num_chunks = 0
+        self.last_snapshot = -2
+        self._chunks = ChunkMap([], [], [], [])  # since the last block
+        self._open_first = -1  # the first step in the chunk that is not closed yet
+        self._open_snapshots: list[int] = []
+
+    @property
+    def size(self) -> int:
+        return self._file.size
 
     def add_step(self, events: StepEvents) -> bool:
+        if self._open_first < 0:
+            self._open_first = events.step
         return self._add(self._step_channel, events.step, events.end_ns, encode_step(events))
 
     def add_snapshot(self, snapshot: Snapshot) -> bool:
+        self._open_snapshots.append(snapshot.step)
+        self.last_snapshot = snapshot.step
         return self._add(self._snapshot_channel, max(0, snapshot.step), snapshot.time_ns, encode_snapshot(snapshot))
 
     def _add(self, channel: int, step: int, time_ns: int, data: bytes) -> bool:
         before = self._file.size
         self._writer.add_message(channel, log_time=time_ns, data=data, publish_time=time_ns,
                                  sequence=step & 0xFFFFFFFF)
+        return self._note_closed(before)
+
+    def _note_closed(self, before: int) -> bool:
+        """Whether a chunk was closed since the file had the size ``before``; then it begins there."""
         if self._file.size == before:
             return False
+        if self._open_first >= 0:
+            self._chunks.offsets.append(before)
+            self._chunks.firsts.append(self._open_first)
+        self._chunks.snapshot_steps.extend(self._open_snapshots)
+        self._chunks.snapshot_offsets.extend([before] * len(self._open_snapshots))
+        self._open_first, self._open_snapshots = -1, []
+        self.num_chunks += 1
         self._file.flush()
         return True
 
     def flush(self) -> None:
         """Close the chunk."""
+        before = self._file.size
         self._writer.flush()  # flushes the file too
+        self._note_closed(before)
 
-    def finish(self, steps: int, dropped: int) -> None:
-        self._writer.flush()
-        self._writer.add_metadata(END_METADATA, {"steps": str(steps), "dropped": str(dropped)})
+    def add_block(self, first_step: int, pack: Callable[[ChunkMap], bytes]) -> None:
+        """Write an index block about the chunks since the last one, from ``first_step`` on."""
+        self.flush()
+        chunks = self._chunks
+        while chunks.snapshot_steps and chunks.snapshot_steps[0] < first_step:  # the initial one, which opens the file
+            del chunks.snapshot_steps[0], chunks.snapshot_offsets[0]
+        self._writer.add_attachment(0, 0, INDEX_NAME, INDEX_MEDIA_TYPE, pack(chunks))
+        self._file.flush()
+        self._chunks = ChunkMap([], [], [], [])
+
+    def finish(self, steps: int, dropped: int, goes_on: str = "") -> None:
+        self.flush()
+        content = {"steps": str(steps), "dropped": str(dropped)}
+        if goes_on:
+            content["goes_on"] = goes_on
+        self._writer.add_metadata(END_METADATA, content)
         self._writer.finish()
         self._file.flush()
 

@@ -11,7 +11,7 @@ from engine.trace.metrics import StepSeries
 from engine.trace.state import EngineState, Snapshot
 from engine.trace.timeline import Timeline
 
-SNAPSHOT_INTERVAL = 256
+SNAPSHOT_INTERVAL = 128
 """Steps from one kept snapshot to the next: reaching any step takes at most this many applications of events."""
 
 WAYPOINT_INTERVAL = 32
@@ -69,6 +69,12 @@ class RunSource(Protocol):
     def close(self) -> None: ...
 
 
+class Page(Protocol):
+    """The steps of a page."""
+
+    def __getitem__(self, index: int, /) -> StepEvents: ...
+
+
 class PagedRun:
     """The part that all sources share: steps that are kept in pages, and states reached from snapshots.
 
@@ -86,14 +92,14 @@ class PagedRun:
         self._first = -1
         self._last = -1
         self._snapshot_steps: list[int] = []
-        self._pages: OrderedDict[int, tuple[int, list[StepEvents]]] = OrderedDict()
+        self._pages: OrderedDict[int, tuple[int, Page]] = OrderedDict()
         self._waypoints: OrderedDict[int, Snapshot] = OrderedDict()
 
     def _page_of(self, step: int) -> int:
         """The number of the page that holds ``step``."""
         raise NotImplementedError
 
-    def _load_page(self, page: int) -> tuple[int, list[StepEvents]]:
+    def _load_page(self, page: int) -> tuple[int, Page]:
         """Its first step, and its steps."""
         raise NotImplementedError
 
@@ -112,6 +118,7 @@ class PagedRun:
     def events(self, step: int) -> StepEvents:
         if self._first < 0 or not self._first <= step <= self._last:
             raise self._no_such(step)
+        self.timeline.look_at(step)
         number = self._page_of(step)
         page = self._pages.get(number)
         if page is None:
@@ -143,6 +150,7 @@ class PagedRun:
                 self._waypoints[following] = state.snapshot()
                 if len(self._waypoints) > WAYPOINTS_KEPT:
                     self._waypoints.popitem(last=False)
+        self.timeline.look_at(step)
         return state
 
     def _no_such(self, step: int) -> IndexError:

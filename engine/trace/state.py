@@ -425,18 +425,20 @@ class EngineState:
     def _apply_pool(self, event: PoolEvent, preempted: set[str]) -> None:
         if isinstance(event, Allocated):
             self._hold(event.request_id, event.blocks, _ALLOCATED)
-            self.fill[event.blocks] = 0
+            self.fill[_place(event.blocks)] = 0
         elif isinstance(event, Hit):
             self._hold(event.request_id, event.blocks, _HIT)
         elif isinstance(event, Freed):
             self._release(event, _PREEMPTED if event.request_id in preempted else _FREED)
         elif isinstance(event, Cached):
-            self.block_hash[event.blocks] = np.array(event.hashes, np.uint64)
-            self.fill[event.blocks] = self.block_size
+            at = _place(event.blocks)
+            self.block_hash[at] = event.hashes[0] if isinstance(at, int) else np.array(event.hashes, np.uint64)
+            self.fill[at] = self.block_size
             self._mark(event.blocks, _CACHED)
         elif isinstance(event, Evicted):
-            self.block_hash[event.blocks] = 0
-            self.fill[event.blocks] = 0
+            at = _place(event.blocks)
+            self.block_hash[at] = 0
+            self.fill[at] = 0
             self._mark(event.blocks, _EVICTED)
             self._evicted = set(event.blocks)
             self.counters.evictions += len(event.blocks)
@@ -449,13 +451,14 @@ class EngineState:
             self._rebuild(event.num_blocks, event.block_size)
 
     def _mark(self, blocks: list[int], touch: int) -> None:
-        self.touch[blocks] = touch
-        self.touch_step[blocks] = self.step
+        at = _place(blocks)
+        self.touch[at] = touch
+        self.touch_step[at] = self.step
 
     def _hold(self, request_id: str, blocks: list[int], touch: int) -> None:
         request = self.requests[request_id]
         request.blocks.extend(blocks)
-        self.ref_count[blocks] += 1
+        self.ref_count[_place(blocks)] += 1
         for block in blocks:
             holders = self.holders.setdefault(block, [])
             if not holders:
@@ -468,7 +471,7 @@ class EngineState:
 
     def _release(self, event: Freed, touch: int) -> None:
         self.requests[event.request_id].blocks = []
-        self.ref_count[event.blocks] -= 1
+        self.ref_count[_place(event.blocks)] -= 1
         to_head: list[int] = []
         released: list[int] = []
         for block in event.blocks:
@@ -499,7 +502,7 @@ class EngineState:
         rank[self.free_queue()] = np.arange(1, self.num_free_blocks + 1)
         return Snapshot(
             step=self.step, time_ns=self.time_ns, knobs=dict(self.knobs),
-            requests=[_copy_of(r) for r in self.requests.values()],
+            requests=[_copy_of(r, self.step) for r in self.requests.values()],
             running=list(self.running), waiting=list(self.waiting), finished=list(self.finished),
             counters=msgspec.structs.replace(self.counters), next_order=self._next_order,
             next_colour=self._next_colour, num_blocks=self.num_blocks, block_size=self.block_size,
@@ -514,7 +517,7 @@ class EngineState:
         state = cls.__new__(cls)
         state.info = info
         state.step, state.time_ns, state.knobs = snapshot.step, snapshot.time_ns, dict(snapshot.knobs)
-        state.requests = {r.request_id: _copy_of(r) for r in snapshot.requests}
+        state.requests = {r.request_id: _copy_of(r, snapshot.step) for r in snapshot.requests}
         state.running, state.waiting = list(snapshot.running), list(snapshot.waiting)
         state.finished = list(snapshot.finished)
         state.counters = msgspec.structs.replace(snapshot.counters)
@@ -548,8 +551,15 @@ class EngineState:
     __hash__ = None  # type: ignore[assignment]
 
 
-def _copy_of(request: RequestView) -> RequestView:
-    """A copy whose lists can grow on their own."""
+def _place(blocks: list[int]) -> list[int] | int:
+    """What to index an array with: one block, as most events have, several times faster than a list of one."""
+    return blocks[0] if len(blocks) == 1 else blocks
+
+
+def _copy_of(request: RequestView, step: int) -> RequestView:
+    """A copy whose lists can grow on their own. What ended before ``step`` never changes again: that is shared."""
+    if -1 < request.finished_step < step:
+        return request
     return msgspec.structs.replace(request, output_token_ids=list(request.output_token_ids),
                                    blocks=list(request.blocks), logprobs=list(request.logprobs))
 

@@ -283,7 +283,7 @@ def test_snapshots_missing(original: Original, tmp_path: Path) -> None:
     recording = open_written(tmp_path / "a.mcap", run.info, list(steps))
     assert recording.complete
     assert recording.warnings == ["The snapshots are missing; they were made anew from the steps."]
-    for step in (len(steps) - 1, 300, 20, STEPS - 1):
+    for step in (len(steps) - 1, 200, 20, STEPS - 1):
         state = recording.state_at(step)
         assert state.step == step
         if step < len(original.states):

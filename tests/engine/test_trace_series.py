@@ -262,7 +262,7 @@ def test_few_bytes_a_step() -> None:
 
     run.steps(1000, each)
     assert series.segments_between(0, 1000)[1].size > 12_000
-    tables = (series._steps, series._segments, series._itl, series._ttft, series.marks._table)
+    tables = (series._steps, series._segments.hot, series._itl.hot, series._ttft, series.marks._table)
     used = sum(len(t) * sum(c.itemsize for c in t.columns.values()) for t in tables)
     assert used < 270 * 1000
 

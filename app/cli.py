@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from app.cli_bench import add_benches
 from app.cli_compare import add_comparing
 from app.cli_generate import add_sampling, sampling_of
+from app.cli_trace import add_recording_bench, add_verify
 from engine.trace.knobs import KnobError, KnobValue, knob
 from engine.version import VERSION
 
@@ -116,6 +117,8 @@ def build_parser() -> argparse.ArgumentParser:
     info.add_argument("--json", action="store_true", help="as JSON")
     info.set_defaults(command=_info)
 
+    add_verify(commands, open_source)
+
     add_comparing(commands, _positive_int, DEFAULT_SCENARIO)
 
     models = commands.add_parser("models", help="list the models that are there and where they come from")
@@ -140,6 +143,7 @@ def build_parser() -> argparse.ArgumentParser:
     gui.add_argument("--json", action="store_true", help="as JSON")
     gui.set_defaults(command=_bench_gui)
     add_benches(benches, _positive_int, DTYPES, _check_model)
+    add_recording_bench(benches, _positive_int)
     return parser
 
 

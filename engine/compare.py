@@ -169,8 +169,8 @@ class Change:
         change = (Notice("lower by {amount}", amount=amount) if self.direction == "lower" else
                   Notice("higher by {amount}", amount=amount))
         if self.unit == "%":
-            change = (Notice("lower by {amount} percentage points", amount=amount) if self.direction == "lower" else
-                      Notice("higher by {amount} percentage points", amount=amount))
+            change = (Notice("lower by {amount} points", amount=amount) if self.direction == "lower" else
+                      Notice("higher by {amount} points", amount=amount))
         if self.verdict == "better":
             return Notice("{change}: better", change=change)
         return Notice("{change}: worse", change=change) if self.verdict == "worse" else change

@@ -6,16 +6,16 @@ Read from the events of any :class:`~engine.trace.source.RunSource`; :mod:`engin
 from __future__ import annotations
 
 import itertools
+import math
 import threading
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from engine.request import SamplingParams
 from engine.trace.events import Arrived, KnobChange, Logprobs, Refused, RunInfo, StepEvents
 from engine.trace.knobs import KnobValue
 from engine.trace.source import Notice, RunSource
-
-Told = Callable[[float], None]
 
 
 class RerunError(ValueError):
@@ -93,43 +93,68 @@ class RecordedWorkload:
         return any(self.knobs.get(name) != value or name in turned for name, value in changes.items())
 
 
-def read_workload(source: RunSource, *, progress: Told | None = None,
-                  cancel: threading.Event | None = None) -> RecordedWorkload:
-    """Go through all steps of ``source``. ``progress`` is told the share that is done.
+class WorkloadReader:
+    """Goes through all steps of a run, bit by bit if need be. Raises :class:`RerunError` for a run without a step."""
 
-    Raises :class:`RerunError` for a run that cannot be run again, :class:`RerunCancelled`.
-    """
-    first, last = source.first_step, source.last_step
-    if last < 0:
-        raise RerunError(Notice("There is no request in the recording: nothing can be run again."))
-    whole = first == 0
-    knobs = dict(source.info.knobs)
-    inputs: list[StepInputs] = []
-    answers: dict[str, Answer] = {}
-    end_of_sequence = set(source.info.eos_token_ids or ())
-    if not whole:
-        before = source.state_at(first - 1)
-        knobs = dict(before.knobs)
-        there = [Arrived(r.request_id, before.time_ns, r.prompt_token_ids, r.prompt_text, r.max_tokens, r.temperature,
-                         r.priority, source=r.source) for r in sorted(before.active(), key=lambda r: r.order)]
-        inputs.append(StepInputs(first - 1, before.time_ns, [], there, [], []))
-        for request in before.active():
-            answers[request.request_id] = Answer(list(request.output_token_ids), [request.text],
-                                                 [None] * len(request.output_token_ids))
-    for step in range(first, last + 1):
-        if step % 512 == 0:
-            if cancel is not None and cancel.is_set():
-                raise RerunCancelled
-            if progress is not None:
-                progress((step - first) / (last - first + 1))
-        events = source.events(step)
-        taken = _inputs_of(events)
-        if taken is not None:
-            inputs.append(taken)
-        _take_answers(events, answers, end_of_sequence)
-    workload = RecordedWorkload(source.info, knobs, inputs, last - first + 1, answers, whole, end_of_sequence)
-    _check(workload)
-    return workload
+    def __init__(self, source: RunSource) -> None:
+        self._source = source
+        self._first, self._last = source.first_step, source.last_step
+        if self._last < 0:
+            raise RerunError(Notice("There is no request in the recording: nothing can be run again."))
+        self._next = self._first
+        self._knobs = dict(source.info.knobs)
+        self._inputs: list[StepInputs] = []
+        self._answers: dict[str, Answer] = {}
+        self._end_of_sequence = set(source.info.eos_token_ids or ())
+        if self._first:
+            self._take_in_those_there()
+
+    @property
+    def share(self) -> float:
+        """How much has been read."""
+        return (self._next - self._first) / (self._last - self._first + 1)
+
+    def update(self, budget_s: float = math.inf) -> bool:
+        """Read on, for so long at most; True when everything has been read."""
+        until = time.perf_counter() + budget_s
+        while self._next <= self._last:
+            events = self._source.events(self._next)
+            self._next += 1
+            taken = _inputs_of(events)
+            if taken is not None:
+                self._inputs.append(taken)
+            _take_answers(events, self._answers, self._end_of_sequence)
+            if self._next % 16 == 0 and time.perf_counter() > until:
+                return False
+        return True
+
+    def workload(self) -> RecordedWorkload:
+        """What has been read. Raises :class:`RerunError` if it cannot be run again."""
+        workload = RecordedWorkload(self._source.info, self._knobs, self._inputs, self._next - self._first,
+                                    self._answers, self._first == 0, self._end_of_sequence)
+        _check(workload)
+        return workload
+
+    def _take_in_those_there(self) -> None:
+        before = self._source.state_at(self._first - 1)
+        self._knobs = dict(before.knobs)
+        there = sorted(before.active(), key=lambda r: r.order)
+        arrived = [Arrived(r.request_id, before.time_ns, r.prompt_token_ids, r.prompt_text, r.max_tokens,
+                           r.temperature, r.priority, source=r.source) for r in there]
+        self._inputs.append(StepInputs(self._first - 1, before.time_ns, [], arrived, [], []))
+        for request in there:
+            tokens = list(request.output_token_ids)
+            self._answers[request.request_id] = Answer(tokens, [""] * len(tokens), [None] * len(tokens))
+
+
+def read_workload(source: RunSource, *, cancel: threading.Event | None = None) -> RecordedWorkload:
+    """Read all of ``source``. Raises :class:`RerunError` for a run that cannot be run again, and
+    :class:`RerunCancelled`."""
+    reader = WorkloadReader(source)
+    while not reader.update(0.1):
+        if cancel is not None and cancel.is_set():
+            raise RerunCancelled
+    return reader.workload()
 
 
 def _inputs_of(events: StepEvents) -> StepInputs | None:

@@ -115,7 +115,7 @@ def test_a_growing_run_is_taken_in_bit_by_bit(runs: tuple[LiveHistory, RunSource
     ("preemptions", 0.0, 5.0, "higher by 5: worse"),
     ("preemptions", 9.0, 8.0, "lower by 1: better"),
     ("hit_tokens", 1000.0, 3000.0, "higher by 200%: better"),
-    ("kv_use", 40.0, 55.5, "higher by 15.5 percentage points"),
+    ("kv_use", 40.0, 55.5, "higher by 15.5 points"),
     ("seconds", 10.0, 9.0, "lower by 10%"),
     ("itl_p50_ms", float("nan"), 3.0, "not measured in both"),
 ])

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from engine.decisions import first_divergence
-from engine.recorded_workload import RerunCancelled, RerunError, read_workload
+from engine.recorded_workload import RerunCancelled, RerunError, WorkloadReader, read_workload
 from engine.rerun import RerunProgress, decide_again, rerun
 from engine.trace.history import LiveHistory
 from engine.trace.knobs import KnobError
 from engine.trace.reader import open_recording
+from engine.trace.recording import Recorder
 from engine.trace.source import RunSource
 from tests.engine.recorded_runs import engine_run, make_model, save
 from tests.engine.tiny_tokenizer import make_tokenizer
@@ -136,8 +137,35 @@ def test_cancelling_leaves_nothing_and_the_runner_can_go_on(tokenizer, tmp_path:
     assert not list(tmp_path.iterdir())
     assert rerun(workload, {}, tmp_path / "d.mcap", model).steps == workload.num_steps
     assert [p.name for p in tmp_path.iterdir()] == ["d.mcap"]
-    with pytest.raises(RerunCancelled):
-        read_workload(engine_run(tokenizer, 1), cancel=cancel)
+
+
+def test_a_workload_is_read_bit_by_bit(tokenizer) -> None:
+    history = engine_run(tokenizer, 1)
+    reader = WorkloadReader(history)
+    assert not reader.update(0.0)
+    assert 0 < reader.share < 1
+    while not reader.update(0.0):
+        pass
+    assert reader.share == 1.0
+    assert reader.workload() == read_workload(history)
+
+
+def test_a_recording_from_the_middle_is_run_by_time(tokenizer, tmp_path: Path) -> None:
+    whole = engine_run(tokenizer, 4)
+    middle = 40
+    recorder = Recorder(tmp_path / "m.mcap", whole.info, whole.state_at(middle - 1))
+    for step in range(middle, whole.last_step + 1):
+        recorder.put(whole.events(step))
+    assert recorder.close()
+    source = open_recording(tmp_path / "m.mcap")
+    workload = read_workload(source)
+    assert not workload.whole
+    result = rerun(workload, {}, tmp_path / "again.mcap", make_model(tokenizer))
+    assert result.admission == "time"
+    assert any("middle" in note for note in result.notes)
+    assert set(texts_of(source)) <= set(texts_of(open_recording(result.path)))
+    with pytest.raises(RerunError, match="middle"):
+        list(decide_again(workload))
 
 
 def test_what_cannot_be_run_again_is_refused_with_a_reason(tokenizer, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from PySide6.QtWidgets import QMenu, QMenuBar
 
 from app.translation import LANGUAGES
 from engine.trace.metrics import MARK_KINDS
+from widgets.conditions import condition_text
 from widgets.transport import SPEEDS
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ class Commands(QObject):
         self.file.addSeparator()
         self._add(self.file, "record", w.toggle_recording)
         self._add(self.file, "record_to", w.asking.choose_record_file, "Ctrl+Shift+R")
+        self._add(self.file, "copy_notes", w.note_taking.choose_copy)
         self._add(self.file, "screenshot", w.asking.choose_screenshot, "Ctrl+Shift+S")
         self.file.addSeparator()
         self._add(self.file, "settings", w.asking.show_settings, "Ctrl+,").setMenuRole(QAction.MenuRole.PreferencesRole)
@@ -85,6 +87,13 @@ class Commands(QObject):
 
         for name in ("play", "forward", "back", "first", "follow"):
             self._add(self.playback, name, getattr(self, f"_{name}"))
+        self.playback.addSeparator()
+        for name in ("next_event", "previous_event", "mark_loop_start", "mark_loop_end", "clear_loop"):
+            self._add(self.playback, name, partial(w.with_session, name))
+        self.playback.addSeparator()
+        self._add(self.playback, "note", w.note_taking.write)
+        self._add(self.playback, "notes", w.note_taking.show_list)
+        self.playback.addSeparator()
         self.playback.addMenu(self.speeds)
         self.playback.addMenu(self.until)
         for speed in SPEEDS:
@@ -92,6 +101,7 @@ class Commands(QObject):
             self.speeds.addAction(text).triggered.connect(lambda _c=False, s=speed: w.with_session("set_speed", s))
         for kind in ("", *(k for k in MARK_KINDS if k != "refused")):
             self._add(self.until, f"until {kind}", partial(w.with_session, "run_until", kind))
+        self._add(self.until, "until gauge", w.transport.edit_gauge)
 
         self._add(self.help, "keys", w.asking.show_keys)
         self._add(self.help, "about", w.asking.show_about).setMenuRole(QAction.MenuRole.AboutRole)
@@ -137,6 +147,7 @@ class Commands(QObject):
             "open": self.tr("Open recording…"),
             "record": self.tr("Record") + "\tR",
             "record_to": self.tr("Record to file…"),
+            "copy_notes": self.tr("Save a copy with notes…"),
             "screenshot": self.tr("Save screenshot…"),
             "settings": self.tr("Settings…"),
             "quit": self.tr("Quit"),
@@ -151,13 +162,15 @@ class Commands(QObject):
             "back": self.tr("One step back") + "\t←",
             "first": self.tr("First step") + "\tHome",
             "follow": self.tr("Newest step, and follow") + "\tEnd",
-            "until ": self.tr("the end"),
-            "until preemption": self.tr("next preemption"),
-            "until hit": self.tr("next prefix hit"),
-            "until chunk": self.tr("next chunk"),
-            "until eviction": self.tr("next eviction"),
-            "until finish": self.tr("next finished request"),
-            "until knob": self.tr("next knob change"),
+            "next_event": self.tr("Next event") + "\tN",
+            "previous_event": self.tr("Previous event") + "\tP",
+            "mark_loop_start": self.tr("Loop from here") + "\t[",
+            "mark_loop_end": self.tr("Loop to here") + "\t]",
+            "clear_loop": self.tr("No loop"),
+            "note": self.tr("Note…") + "\tM",
+            "notes": self.tr("All notes…") + "\tShift+M",
+            **{f"until {kind}": condition_text(kind) for kind in ("", *(k for k in MARK_KINDS if k != "refused"))},
+            "until gauge": self.tr("a gauge…"),
             "keys": self.tr("Keys") + "\t?",
             "about": self.tr("About Cutaway"),
             **{f"language {code}": name for code, name in LANGUAGES.items()},
@@ -172,6 +185,9 @@ class Commands(QObject):
             ("← →", self.tr("one step back or on; with Shift ten")),
             ("Home", self.tr("to the first step")),
             ("End", self.tr("to the newest step, and follow the engine")),
+            ("N P", self.tr("to the next or the previous event or note")),
+            ("[ ]", self.tr("repeat from here, and to here; again to clear")),
+            ("M", self.tr("write a note about this step, or what is selected; with Shift all notes")),
             ("R", self.tr("start or stop recording")),
             ("O", self.tr("open a recording (also Ctrl+O)")),
             ("Ctrl+,", self.tr("theme, language and motion")),
@@ -181,7 +197,7 @@ class Commands(QObject):
         ]
 
     def sync(self, *, theme: str, language: str, motion: bool, full_screen: bool, recording: bool,
-             live: bool) -> None:
+             live: bool, replay: bool) -> None:
         """Show the state of things in the menus."""
         for name, checked in ((f"theme {theme}", True), (f"language {language}", True), ("motion", motion),
                               ("full_screen", full_screen)):
@@ -189,6 +205,7 @@ class Commands(QObject):
         self._actions["record"].setText((self.tr("Stop recording") if recording else self.tr("Record")) + "\tR")
         self._actions["record"].setEnabled(live)
         self._actions["record_to"].setEnabled(live and not recording)
+        self._actions["copy_notes"].setEnabled(replay)
 
     # ---- keys ----------------------------------------------------------------------------------------------------
 
@@ -210,6 +227,11 @@ class Commands(QObject):
     def key_pressed(self, event: QKeyEvent) -> bool:
         """Do what the key asks for; False if it asks for nothing."""
         shift = bool(event.modifiers() & Qt.KeyboardModifier.ShiftModifier)
+        bracket = {"[": "mark_loop_start", "]": "mark_loop_end"}.get(event.text())
+        if bracket is not None:  # whatever it takes to type one on this keyboard
+            if not event.isAutoRepeat():
+                self._window.with_session(bracket)
+            return True
         if event.modifiers() & ~(Qt.KeyboardModifier.ShiftModifier | Qt.KeyboardModifier.KeypadModifier):
             return False
         if event.text() == "?":
@@ -219,11 +241,14 @@ class Commands(QObject):
         keys: dict[int, Callable[[], object]] = {
             Qt.Key.Key_Right: lambda: self._forward(count),
             Qt.Key.Key_Left: lambda: self._back(count),
+            Qt.Key.Key_N: lambda: self._window.with_session("next_event"),
+            Qt.Key.Key_P: lambda: self._window.with_session("previous_event"),
         }
         once: dict[int, Callable[[], object]] = {
             Qt.Key.Key_Space: self._play,
             Qt.Key.Key_Home: self._first,
             Qt.Key.Key_End: self._follow,
+            Qt.Key.Key_M: self._window.note_taking.show_list if shift else self._window.note_taking.write,
             Qt.Key.Key_R: self._window.toggle_recording,
             Qt.Key.Key_O: self._window.asking.choose_recording,
         }

@@ -12,7 +12,20 @@ from engine.model.problems import TEXTS, ModelProblem
 from engine.trace.events import Refused
 from engine.trace.source import Notice
 
+NOTE_TEXTS = (
+    QT_TRANSLATE_NOOP("Engine", "The notes in {path} cannot be read: {reason}."),
+    QT_TRANSLATE_NOOP("Engine", "{path} is too large to be a file of notes."),
+    QT_TRANSLATE_NOOP("Engine", "{path} is no file of notes; it is kept under another name when you write one."),
+    QT_TRANSLATE_NOOP("Engine", "The notes in {path} are about another run and are not shown."),
+    QT_TRANSLATE_NOOP("Engine", "{count} notes in {path} cannot be read."),
+    QT_TRANSLATE_NOOP("Engine", "The notes in {path} were written by a later version of Cutaway; what this one does "
+                                "not know of them is not shown."),
+    QT_TRANSLATE_NOOP("Engine", "The copy needs a name or a place of its own: {path} is the recording itself."),
+    QT_TRANSLATE_NOOP("Engine", "{path} became shorter while it was read."),
+)
+
 RECORDING_TEXTS = (
+    *NOTE_TEXTS,
     QT_TRANSLATE_NOOP("Engine", "Steps before {step} were dropped to keep memory in bounds."),
     QT_TRANSLATE_NOOP("Engine", "{path} cannot be read: {reason}."),
     QT_TRANSLATE_NOOP("Engine", "{path} is a folder, not a recording."),

@@ -20,6 +20,7 @@ from app.engine_texts import say
 from app.engine_watch import EngineWatch
 from app.frame_clock import FrameClock
 from app.layouts import Docks
+from app.note_taking import NoteTaking
 from app.panels import build_panels
 from app.preparation import Preparation
 from app.presenter import Presenter
@@ -69,6 +70,7 @@ class MainWindow(QMainWindow):
         self._build_frame()
         self.docks = Docks(self, self.panels)
         self.asking = Asking(self)
+        self.note_taking = NoteTaking(self)
         self.commands = Commands(self, self._menu_bar)
         self.presenter = Presenter(self.panels, self.transport)
         self.strip_feed = StripFeed(self.strip)
@@ -121,6 +123,7 @@ class MainWindow(QMainWindow):
         t.step_rate_changed.connect(lambda rate: self.with_session("set_speed", rate, "steps"))
         t.seek.connect(lambda step: self.with_session("seek", step))
         t.run_until_changed.connect(lambda condition: self.with_session("run_until", condition))
+        t.panned.connect(lambda: self.with_session("detach"))
         t.record_toggled.connect(self.toggle_recording)
         self.knobs.knob_changed.connect(self._turn_knob)
         self.knobs.prompt_submitted.connect(self._submit)
@@ -199,6 +202,7 @@ class MainWindow(QMainWindow):
         requests.set_can_abort(isinstance(session, LiveSession))
         self.presenter.set_session(session)
         self.preparation.watch(session if isinstance(session, LiveSession) else None)
+        self.note_taking.set_session(session)
         self._show_scenario()
         self._next_slow = 0.0
         name = session.path.name if isinstance(session, ReplaySession) and session.path else self._scenario_name()
@@ -349,7 +353,8 @@ class MainWindow(QMainWindow):
         live = isinstance(session, LiveSession)
         recording = isinstance(session, LiveSession) and session.recorder is not None and session.recorder.active
         self.commands.sync(theme=themes.current.name, language=self.language.code, motion=Motion.enabled,
-                           full_screen=self.isFullScreen(), recording=recording, live=live)
+                           full_screen=self.isFullScreen(), recording=recording, live=live,
+                           replay=isinstance(session, ReplaySession) and session.path is not None)
 
     def _restore_layout(self) -> None:
         layout = self.settings.layout
@@ -397,6 +402,10 @@ class MainWindow(QMainWindow):
         self.hide()  # a step of the engine may take a second or two to end, which nobody has to watch
         self.ended_cleanly = self.shut_down() and self.ended_cleanly
         super().closeEvent(event)
+
+    def wait_at_the_end_for(self, thread: threading.Thread) -> None:
+        """Let ``thread`` end its work before the window is gone, within reason."""
+        self._ending = [t for t in self._ending if t.is_alive()] + [thread]
 
     def shut_down(self) -> bool:
         """End the engine after its step and close the recording. True when nothing is left running."""

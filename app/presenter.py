@@ -128,7 +128,7 @@ def transport_status(session: Session | None) -> TransportStatus:
         source=source_kind(session), model=_model(session), scenario=_scenario(session), playing=t.playing,
         following=t.following, step=t.step, first_step=t.first_step, last_step=t.last_step,
         series=source.series if source is not None else None, speed=t.speed, pacing=t.pacing, until=t.until,
-        recording="unavailable")
+        loop=(t.loop_start, t.loop_end), notes=session.notes.steps, recording="unavailable")
     if not isinstance(session, LiveSession):
         return status
     feed, engine = session.recorder, session.engine

@@ -13,7 +13,7 @@ from widgets.controls import paint_arrow
 from widgets.painting import draw_focus_ring, draw_text, elide, text_width
 from widgets.theme import font, theme, themes
 
-Icon = Literal["first", "back", "play", "pause", "forward", "last", "record", "stop"]
+Icon = Literal["first", "back", "play", "pause", "forward", "last", "record", "stop", "note"]
 
 
 def paint_icon(painter: QPainter, icon: Icon, centre: QPointF, colour: QColor) -> None:
@@ -41,6 +41,9 @@ def paint_icon(painter: QPainter, icon: Icon, centre: QPointF, colour: QColor) -
     elif icon == "pause":
         painter.drawRect(QRectF(x - 5, y - 5, 3.5, 10))
         painter.drawRect(QRectF(x + 1.5, y - 5, 3.5, 10))
+    elif icon == "note":
+        painter.drawRect(QRectF(x - 5, y - 6, 1.6, 12))
+        painter.drawPolygon(QPolygonF([QPointF(x - 4, y - 6), QPointF(x + 6, y - 2.5), QPointF(x - 4, y + 1)]))
     elif icon == "record":
         painter.drawEllipse(centre, 5, 5)
     else:

@@ -1,61 +1,67 @@
-"""The time axis of the transport bar: a track with a handle, and the run's marks above it by density.
+"""The time axis of the transport bar: a track with a handle, and above it the run's marks, notes and loop.
 
-Marks of one kind differ from those of another by height and shape as well as by colour, and a pixel that stands for
-many of them is stronger than one that stands for few. They are binned to pixels with numpy and kept as a picture, so
-that a run of a million steps costs no more to draw than one of a hundred.
+All of the run, or a part of it: the wheel zooms to where the pointer is, a drag then moves the part that is shown, and
+a double click shows everything again.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from PySide6.QtCore import QEvent, QPointF, QRectF, QSize, Qt, QTimer, Signal
-from PySide6.QtGui import QColor, QImage, QMouseEvent, QPainter, QPaintEvent, QPen
+from PySide6.QtGui import QColor, QImage, QMouseEvent, QPainter, QPaintEvent, QPen, QPolygonF, QWheelEvent
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from engine.trace.metrics import MARK_KINDS, StepSeries
+from widgets.mark_bins import MARK_HEIGHT, draw_marks
 from widgets.painting import format_int
-from widgets.theme import theme, themes
+from widgets.theme import theme, themes, with_alpha
 
-MARK_HEIGHT = 12
 HANDLE = 7
 REBIN_INTERVAL_S = 0.25
 """A live run moves every mark a little at every step; the picture follows this often."""
 
-# Rows (0 is the top) that a kind fills of MARK_HEIGHT, how many pixels wide, from the back to the front.
-SHAPES: dict[str, tuple[tuple[tuple[int, int], ...], int]] = {
-    "finish": (((10, 12),), 1),
-    "hit": (((7, 12),), 1),
-    "eviction": (((3, 5), (7, 9), (11, 12)), 1),
-    "preemption": (((2, 12),), 2),
-    "knob": (((0, 12),), 1),
-}
+ZOOMED_INTERVAL_S = 1 / 30
+"""A part of a run is binned in no time, and is moved about."""
 
+FEWEST_STEPS = 8
+"""No zoom shows fewer."""
 
-def mark_colour(kind: str) -> QColor:
-    """The colour of a kind of mark in the theme in force."""
-    t = theme()
-    return QColor({"finish": t.secondary, "hit": t.good, "eviction": t.warning, "preemption": t.bad,
-                   "knob": t.accent}[kind])
+ZOOM_PER_NOTCH = 1.35
+PAN_AFTER = 4  # pixels: less is a click
+NEAR = 2  # pixels to either side of the pointer in which marks and notes are told of
+
+Loop = tuple[int | None, int | None]
 
 
 class Scrubber(QWidget):
     """Shows steps ``first`` to ``last`` and where the viewing step stands; a click or a drag asks for another.
 
-    ``seek`` is emitted at most once per turn of the event loop, with the latest step asked for.
+    ``seek`` is emitted at most once per turn of the event loop, with the latest step asked for; ``panned`` when the
+    user begins to move the part of the run that is shown. ``describe_notes`` gives the text of the notes between two
+    steps, for the tooltip.
     """
 
     seek = Signal(int)
+    panned = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._first, self._last, self._step = 0, -1, -1
         self._series: StepSeries | None = None
+        self._notes: Sequence[int] = ()
+        self._loop: Loop = (None, None)
+        self._range: tuple[float, float] | None = None  # the steps in sight, None: all of them
         self._dragging = False
+        self._pan_from: tuple[float, tuple[float, float]] | None = None
+        self._panning = False
         self._hover_x = -1.0
         self._asked = -1
+        self.describe_notes: Callable[[int, int], list[str]] = lambda first, last: []
         self._picture: QImage | None = None
+        self._picture_range = (0.0, 0.0)
         self._picture_of: tuple[object, ...] = ()
         self._picture_at = 0.0
         self._picture_cost = 0.0  # seconds that the last binning took: a huge run is binned less often
@@ -79,49 +85,152 @@ class Scrubber(QWidget):
 
     # ---- what is shown --------------------------------------------------------------------------------------------
 
-    def set_run(self, first: int, last: int, step: int, series: StepSeries | None) -> None:
-        """The run's steps (``last`` below ``first``: none yet), the viewing step, and where marks and times are."""
-        shown = (self._first, self._last, self._step, self._series)
+    def set_run(self, first: int, last: int, step: int, series: StepSeries | None, *, notes: Sequence[int] = (),
+                loop: Loop = (None, None), playing: bool = False) -> None:
+        """The run's steps (``last`` below ``first``: none yet), the viewing step, and where marks and times are.
+
+        ``notes`` are the steps with notes, ascending; ``loop`` the ends of the range that is repeated.
+        """
+        shown = (self._first, self._last, self._step, self._series, self._notes, self._loop)
         if self._dragging or self._seek_soon.isActive():
             step = self._step  # the handle stays under the pointer
-        if shown != (first, last, step, series):
+        if shown != (first, last, step, series, notes, loop):
+            before = self._step
+            if series is not self._series:
+                self._range = None
             self._first, self._last, self._step, self._series = first, last, step, series
+            self._notes, self._loop = notes, loop
+            self._keep_in_sight(before, playing)
             self.update()
 
     @property
     def step(self) -> int:
         return self._step
 
+    @property
+    def visible(self) -> tuple[float, float]:
+        """The first and the last step in sight."""
+        return self._range if self._range is not None else (float(self._first), float(self._last))
+
+    @property
+    def zoomed(self) -> bool:
+        return self._range is not None
+
+    def _keep_in_sight(self, before: int, playing: bool) -> None:
+        """Zoomed in, a viewing step that leaves the part in sight takes it along; new steps alone never move it."""
+        if self._range is None:
+            return
+        low, high = self._range
+        if self._step != before and not low <= self._step <= high and (low <= before <= high or not playing):
+            margin = 0.1 * (high - low)
+            move = self._step + margin - high if self._step > high else self._step - margin - low
+            self._set_range(low + move, high + move)
+        else:
+            self._set_range(low, high)
+
+    def _set_range(self, low: float, high: float) -> None:
+        """Show steps ``low`` to ``high``, as far as there are such; all, if that is everything."""
+        length = max(high - low, FEWEST_STEPS)
+        if self._last - self._first <= length:
+            self._range = None
+        else:
+            low = min(max(low, self._first), self._last - length)
+            self._range = (low, low + length)
+        self.update()
+
+    def zoom(self, factor: float, x: float) -> None:
+        """Show ``factor`` times fewer steps; the one at the horizontal position ``x`` stays where it is."""
+        if self._last <= self._first:
+            return
+        low, high = self.visible
+        share = self._share(x)
+        at = low + share * (high - low)
+        length = max((high - low) / factor, FEWEST_STEPS)
+        self._set_range(at - share * length, at + (1 - share) * length)
+
+    def show_everything(self) -> None:
+        self._range = None
+        self.update()
+
+    def _share(self, x: float) -> float:
+        return min(1.0, max(0.0, (x - HANDLE) / max(1, self.width() - 2 * HANDLE)))
+
     def step_at(self, x: float) -> int:
         """The step at a horizontal position, or -1 when there is no step."""
         if self._last < self._first:
             return -1
-        share = (x - HANDLE) / max(1, self.width() - 2 * HANDLE)
-        return self._first + round(min(1.0, max(0.0, share)) * (self._last - self._first))
+        low, high = self.visible
+        return min(max(round(low + self._share(x) * (high - low)), self._first), self._last)
 
-    def x_of(self, step: int) -> float:
+    def x_of(self, step: float) -> float:
         """Where a step stands. The only step of a run of one stands at the right: that is where more will come."""
-        span = self._last - self._first
-        share = 1.0 if span <= 0 else (step - self._first) / span
+        low, high = self.visible
+        share = 1.0 if high <= low else (step - low) / (high - low)
         return HANDLE + min(1.0, max(0.0, share)) * (self.width() - 2 * HANDLE)
 
     # ---- the user -------------------------------------------------------------------------------------------------
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
-        if event.button() == Qt.MouseButton.LeftButton and self._last >= self._first:
+        if self._last < self._first:
+            return
+        x = event.position().x()
+        left = event.button() == Qt.MouseButton.LeftButton
+        low, high = self.visible
+        on_handle = low <= self._step <= high and abs(x - self.x_of(self._step)) <= HANDLE + 2
+        if self.zoomed and (event.button() == Qt.MouseButton.MiddleButton or (left and not on_handle)):
+            self._pan_from = (x, self.visible)
+            self._panning = False
+        elif left:
             self._dragging = True
-            self._ask(event.position().x())
+            self._ask(x)
 
     def mouseMoveEvent(self, event: QMouseEvent) -> None:
         self._hover_x = event.position().x()
         if self._dragging:
             self._ask(self._hover_x)
+        elif self._pan_from is not None:
+            self._pan(self._hover_x)
+            return
         self._tell(event)
         self.update()
 
+    def _pan(self, x: float) -> None:
+        assert self._pan_from is not None
+        start, (low, high) = self._pan_from
+        if not self._panning and abs(x - start) >= PAN_AFTER:
+            self._panning = True
+            self.setCursor(Qt.CursorShape.ClosedHandCursor)
+            QToolTip.hideText()
+            self.panned.emit()
+        if self._panning:
+            move = (start - x) * (high - low) / max(1, self.width() - 2 * HANDLE)
+            self._set_range(low + move, high + move)
+
     def mouseReleaseEvent(self, event: QMouseEvent) -> None:
+        if self._pan_from is not None:
+            if not self._panning and event.button() == Qt.MouseButton.LeftButton:
+                self._ask(event.position().x())
+            self._pan_from, self._panning = None, False
+            self.unsetCursor()
         if event.button() == Qt.MouseButton.LeftButton:
             self._dragging = False
+
+    def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:
+        if event.button() == Qt.MouseButton.LeftButton and self.zoomed:
+            self.show_everything()
+        else:
+            self.mousePressEvent(event)
+
+    def wheelEvent(self, event: QWheelEvent) -> None:
+        delta = event.angleDelta()
+        low, high = self.visible
+        if abs(delta.x()) > abs(delta.y()) and self.zoomed:
+            move = -delta.x() / 120 * 0.1 * (high - low)
+            self.panned.emit()
+            self._set_range(low + move, high + move)
+        elif delta.y():
+            self.zoom(ZOOM_PER_NOTCH ** (delta.y() / 120), event.position().x())
+        event.accept()
 
     def leaveEvent(self, event: QEvent) -> None:
         self._hover_x = -1.0
@@ -150,10 +259,27 @@ class Scrubber(QWidget):
                 text += f" · {self._series.end_ns[row] / 1e9:.2f} s"
         return text
 
+    def describe_near(self, x: float) -> list[str]:
+        """What is marked and noted at a horizontal position."""
+        first, last = self.step_at(x - NEAR), self.step_at(x + NEAR)
+        lines: list[str] = []
+        if self._series is not None:
+            start, end = np.searchsorted(self._series.marks.steps, (first, last + 1))
+            counts = np.bincount(self._series.marks.kinds[start:end], minlength=len(MARK_KINDS))
+            for kind, text in (("knob", self.tr("knob changes")), ("preemption", self.tr("preemptions")),
+                               ("eviction", self.tr("steps with evictions")), ("hit", self.tr("prefix hits")),
+                               ("finish", self.tr("finished requests"))):
+                count = int(counts[MARK_KINDS.index(kind)])
+                if count:
+                    lines.append(f"{text}: {format_int(count)}")
+        return lines + self.describe_notes(first, last)
+
     def _tell(self, event: QMouseEvent) -> None:
-        step = self.step_at(event.position().x())
+        x = event.position().x()
+        step = self.step_at(x)
         if step >= 0:
-            QToolTip.showText(event.globalPosition().toPoint(), self.describe(step), self)
+            lines = [self.describe(step)] if self._dragging else [self.describe(step), *self.describe_near(x)]
+            QToolTip.showText(event.globalPosition().toPoint(), "\n".join(lines), self)
 
     # ---- painting -------------------------------------------------------------------------------------------------
 
@@ -161,11 +287,10 @@ class Scrubber(QWidget):
         painter = QPainter(self)
         t = theme()
         track_y = (self.height() + MARK_HEIGHT) / 2
+        top = track_y - MARK_HEIGHT - 4
         if self._last > self._first and self._series is not None and len(self._series.marks):
             self._refresh_picture()
-            if self._picture is not None:
-                top = track_y - MARK_HEIGHT - 4
-                painter.drawImage(QRectF(HANDLE, top, self.width() - 2 * HANDLE, MARK_HEIGHT), self._picture)
+            self._paint_marks(painter, top)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         painter.setPen(Qt.PenStyle.NoPen)
         painter.setBrush(QColor(t.line))
@@ -173,69 +298,109 @@ class Scrubber(QWidget):
         if self._last < self._first:
             return
         x = self.x_of(self._step)
+        low, high = self.visible
         painter.setBrush(QColor(t.accent))
-        painter.drawRoundedRect(QRectF(0, track_y - 2, x, 4), 2, 2)
-        if self._hover_x >= 0 and not self._dragging:
+        if self._step >= low:
+            painter.drawRoundedRect(QRectF(0, track_y - 2, x if self._step <= high else self.width(), 4), 2, 2)
+        self._paint_loop(painter, track_y, top)
+        self._paint_notes(painter, top)
+        if self.zoomed:
+            self._paint_whole(painter)
+        if self._hover_x >= 0 and not self._dragging and not self._panning:
             painter.setPen(QPen(QColor(t.secondary), 1))
             painter.drawLine(QPointF(self._hover_x, track_y - 5), QPointF(self._hover_x, track_y + 5))
-        painter.setPen(QPen(QColor(t.panel), 2))
-        painter.setBrush(t.handle)
-        painter.drawEllipse(QPointF(x, track_y), HANDLE, HANDLE)
+        if low <= self._step <= high:
+            painter.setPen(QPen(QColor(t.panel), 2))
+            painter.setBrush(t.handle)
+            painter.drawEllipse(QPointF(x, track_y), HANDLE, HANDLE)
+        else:  # it is out of sight: where it would be found
+            way = 1 if self._step > high else -1
+            tip = self.width() - 1 if way > 0 else 1
+            painter.setPen(QPen(QColor(t.panel), 1))
+            painter.setBrush(t.handle)
+            painter.drawPolygon(QPolygonF([QPointF(tip - way * 8, track_y - 6), QPointF(tip, track_y),
+                                           QPointF(tip - way * 8, track_y + 6)]))
+
+    def _paint_marks(self, painter: QPainter, top: float) -> None:
+        """The picture of the marks where it belongs now: it may have been made for another part of the run."""
+        if self._picture is None:
+            return
+        low, high = self.visible
+        width = self.width() - 2 * HANDLE
+        scale = width / max(1e-9, high - low)
+        start, end = self._picture_range
+        painter.save()
+        painter.setClipRect(QRectF(HANDLE - 1, 0, width + 2, self.height()))
+        painter.drawImage(QRectF(HANDLE + (start - low) * scale, top, max(1.0, (end - start) * scale), MARK_HEIGHT),
+                          self._picture)
+        painter.restore()
+
+    def _paint_loop(self, painter: QPainter, track_y: float, top: float) -> None:
+        """The range that is repeated, with a bracket at each of its ends that is set."""
+        start, end = self._loop
+        t = theme()
+        low, high = self.visible
+        if start is not None and end is not None and end >= low and start <= high:
+            left, right = self.x_of(max(low, start)), self.x_of(min(high, end))
+            painter.setPen(Qt.PenStyle.NoPen)
+            painter.setBrush(with_alpha(t.accent, 0.2))
+            painter.drawRect(QRectF(left, top - 1, right - left, track_y + 7 - top))
+        painter.setPen(QPen(QColor(t.accent), 2))
+        for step, way in ((start, 1), (end, -1)):
+            if step is not None and low <= step <= high:
+                x, bottom = self.x_of(step), track_y + 6
+                painter.drawPolyline(QPolygonF([QPointF(x + 4 * way, top - 1), QPointF(x, top - 1), QPointF(x, bottom),
+                                                QPointF(x + 4 * way, bottom)]))
+
+    def _paint_notes(self, painter: QPainter, top: float) -> None:
+        """A flag for each note; where several share a few pixels, a filled one."""
+        if not len(self._notes):
+            return
+        low, high = self.visible
+        steps = np.asarray(self._notes, np.float64)
+        steps = steps[(steps >= low) & (steps <= high)]
+        share = (steps - low) / max(1e-9, high - low)
+        at, counts = np.unique((share * (self.width() - 2 * HANDLE) / 3).astype(np.int64) * 3, return_counts=True)
+        t = theme()
+        for x, count in zip((at + HANDLE + 1.5).tolist(), counts.tolist(), strict=True):
+            painter.setPen(QPen(QColor(t.panel), 3))  # so that it stands off from the marks
+            painter.drawLine(QPointF(x, top - 3), QPointF(x, top + MARK_HEIGHT))
+            painter.setPen(QPen(QColor(t.text), 1.2))
+            painter.drawLine(QPointF(x, top - 3), QPointF(x, top + MARK_HEIGHT))
+            painter.setBrush(QColor(t.text) if count > 1 else QColor(t.panel))
+            painter.drawPolygon(QPolygonF([QPointF(x, top - 3), QPointF(x + 7, top), QPointF(x, top + 3)]))
+
+    def _paint_whole(self, painter: QPainter) -> None:
+        """Below the track: which part of the run is in sight."""
+        t = theme()
+        low, high = self.visible
+        span, width = max(1, self._last - self._first), self.width()
+        painter.setPen(Qt.PenStyle.NoPen)
+        painter.setBrush(QColor(t.line))
+        painter.drawRect(QRectF(0, self.height() - 2, width, 2))
+        painter.setBrush(QColor(t.secondary))
+        left = (low - self._first) / span * width
+        painter.drawRect(QRectF(left, self.height() - 2, max(4.0, (high - low) / span * width), 2))
 
     def _refresh_picture(self) -> None:
         assert self._series is not None
         ratio = self.devicePixelRatioF()
         width = max(1, round((self.width() - 2 * HANDLE) * ratio))
-        run = (self._first, self._last, len(self._series.marks))
+        low, high = self.visible
         look = (id(self._series), width, ratio, theme().name)
-        if self._picture is not None and self._picture_of == (*look, *run):
+        marks = (low, high, len(self._series.marks))
+        if self._picture is not None and self._picture_of == (*look, *marks):
             return
-        wait = self._picture_at + max(REBIN_INTERVAL_S, 30 * self._picture_cost) - time.perf_counter()
+        interval = ZOOMED_INTERVAL_S if self.zoomed else REBIN_INTERVAL_S
+        wait = self._picture_at + max(interval, 30 * self._picture_cost) - time.perf_counter()
         if wait > 0 and self._picture is not None and self._picture_of[:4] == look:
             if not self._rebin_soon.isActive():
                 self._rebin_soon.start(int(wait * 1000) + 1)
             return
         began = time.perf_counter()
-        self._picture = self._bin_marks(self._series, width, ratio)
-        self._picture_of = (*look, *run)
+        self._picture = draw_marks(self._series, low, high, width, ratio)
+        self._picture_range = (low, high)
+        self._picture_of = (*look, *marks)
         self._picture_at = time.perf_counter()
         self._picture_cost = self._picture_at - began
         self.rebins += 1
-
-    def _bin_marks(self, series: StepSeries, width: int, ratio: float) -> QImage:
-        """The marks as a picture ``width`` device pixels wide, transparent where there are none."""
-        scale = max(1, round(ratio))
-        pixels = np.zeros((MARK_HEIGHT * scale, width), np.uint32)
-        start, end = np.searchsorted(series.marks.steps, (self._first, self._last + 1))
-        steps, kinds = series.marks.steps[start:end], series.marks.kinds[start:end]
-        per_step = np.float32((width - 1) / max(1, self._last - self._first))
-        bins = ((steps - np.int32(self._first)) * per_step).astype(np.int32)
-        bins += kinds * np.int32(width)  # one count for all kinds: each has a row of bins
-        table = np.bincount(bins, minlength=len(MARK_KINDS) * width).reshape(len(MARK_KINDS), width)
-        for kind, (bands, thickness) in SHAPES.items():
-            counts = table[MARK_KINDS.index(kind)]
-            hit = np.flatnonzero(counts)
-            if not len(hit):
-                continue
-            # Few marks in a pixel: 60% strong; the fullest pixel of its kind: 100%.
-            strength = 0.6 + 0.4 * np.log1p(counts[hit] - 1) / max(1e-9, np.log1p(counts.max() - 1))
-            colour = mark_colour(kind)
-            values = _premultiplied(colour, strength)
-            for extra in range(thickness * scale):
-                at = np.minimum(hit + extra, width - 1)
-                for top, bottom in bands:
-                    pixels[top * scale:bottom * scale, at] = values
-            if kind == "knob":  # a cap, so that it reads as a T
-                for extra in range(-2 * scale, 3 * scale):
-                    at = np.clip(hit + extra, 0, width - 1)
-                    pixels[:2 * scale, at] = values
-        image = QImage(pixels.data, width, pixels.shape[0], 4 * width, QImage.Format.Format_ARGB32_Premultiplied)
-        return image.copy()  # the copy owns its pixels
-
-
-def _premultiplied(colour: QColor, alpha: np.ndarray) -> np.ndarray:
-    def channel(value: int) -> np.ndarray:
-        return np.round(value * alpha).astype(np.uint32)
-
-    return (channel(255) << np.uint32(24) | channel(colour.red()) << np.uint32(16)
-            | channel(colour.green()) << np.uint32(8) | channel(colour.blue()))

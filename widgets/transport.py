@@ -11,8 +11,9 @@ from PySide6.QtWidgets import QApplication, QHBoxLayout, QLayout, QSizePolicy, Q
 
 from engine.trace.metrics import StepSeries
 from widgets.buttons import ElidedLabel, IconButton, MenuButton, TextButton
+from widgets.conditions import GaugeEditor, condition_text
 from widgets.painting import draw_text, format_bytes, format_int, text_width
-from widgets.scrubber import Scrubber
+from widgets.scrubber import Loop, Scrubber
 from widgets.theme import RADIUS, font, theme, themes, with_alpha
 
 Source = Literal["live", "paused", "replay", "loading", "finished", "failed", "none"]
@@ -20,6 +21,8 @@ Source = Literal["live", "paused", "replay", "loading", "finished", "failed", "n
 SPEEDS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0, 2.0, 4.0, 8.0, 16.0)
 STEP_RATES = (1.0, 2.0, 5.0, 10.0, 30.0)
 CONDITIONS = ("", "preemption", "hit", "chunk", "eviction", "finish", "knob")
+EDIT_GAUGE = "gauge…"
+"""The choice of the menu that opens the editor for a condition on a gauge."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +32,9 @@ class TransportStatus:
     ``step`` is the viewing step, ``first_step``/``last_step`` the steps that there are (``last_step`` -1: none);
     ``series`` brings marks and times. ``playing`` is the view's; ``following`` means attached to the live edge.
     ``speed`` is a factor with ``pacing`` "clock" and steps a second with "steps". ``until`` is a condition's name or
-    "". ``stage`` and ``fraction`` (0 to 1, None if unknown) tell of loading; ``message`` says why a source failed.
-    ``recording`` is "off", "on", "failed" or "unavailable" (a replay).
+    "". ``loop`` holds the ends of the range that is repeated, ``notes`` the steps with notes. ``stage`` and
+    ``fraction`` (0 to 1, None if unknown) tell of loading; ``message`` says why a source failed. ``recording`` is
+    "off", "on", "failed" or "unavailable" (a replay).
     """
 
     source: Source = "none"
@@ -45,6 +49,8 @@ class TransportStatus:
     speed: float = 1.0
     pacing: Literal["clock", "steps"] = "clock"
     until: str = ""
+    loop: Loop = (None, None)
+    notes: tuple[int, ...] = ()
     stage: str = ""
     fraction: float | None = None
     message: str = ""
@@ -140,6 +146,8 @@ class TransportBar(QWidget):
     seek = Signal(int)
     record_toggled = Signal()
     run_until_changed = Signal(str)
+    panned = Signal()  # the part of the run that the scrubber shows was moved by hand
+    notes_requested = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -156,6 +164,8 @@ class TransportBar(QWidget):
         self.position = ElidedLabel(align_right=True, gives_way=False)
         self.behind = TextButton()
         self.until = MenuButton()
+        self.gauge_editor: GaugeEditor | None = None  # made when it is first needed
+        self.notes = IconButton("note")
         self.record = IconButton("record")
         self.record_text = ElidedLabel(gives_way=False)
         self._tier = 0  # how much is left out for want of room
@@ -175,6 +185,7 @@ class TransportBar(QWidget):
         row.addWidget(self.position)
         row.addWidget(self.behind)
         row.addWidget(self.until)
+        row.addWidget(self.notes)
         row.addWidget(self.record)
         row.addWidget(self.record_text)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
@@ -186,8 +197,10 @@ class TransportBar(QWidget):
         self.last.clicked.connect(self.follow)
         self.behind.clicked.connect(self.follow)
         self.speed.chosen.connect(self._choose_speed)
-        self.until.chosen.connect(self.run_until_changed.emit)
+        self.until.chosen.connect(self._choose_condition)
+        self.notes.clicked.connect(self.notes_requested)
         self.scrubber.seek.connect(self.seek)
+        self.scrubber.panned.connect(self.panned)
         self.record.clicked.connect(self.record_toggled)
         themes.changed.connect(self.update)
         self.retranslate()
@@ -208,6 +221,20 @@ class TransportBar(QWidget):
         assert isinstance(value, tuple)
         (self.step_rate_changed if value[0] == "steps" else self.speed_changed).emit(value[1])
 
+    def _choose_condition(self, value: object) -> None:
+        if value == EDIT_GAUGE:
+            self.edit_gauge()
+        else:
+            self.run_until_changed.emit(value)
+
+    def edit_gauge(self) -> None:
+        """Open the editor for a condition on a gauge."""
+        if self.gauge_editor is None:
+            self.gauge_editor = GaugeEditor(self)
+            self.gauge_editor.chosen.connect(self.run_until_changed)
+        self.gauge_editor.show_condition(self._status.until)
+        self.gauge_editor.pop_up(self.until if self.until.isVisible() else self.play)
+
     # ---- showing --------------------------------------------------------------------------------------------------
 
     @property
@@ -220,16 +247,20 @@ class TransportBar(QWidget):
             before, self._status = self._status, status
             self._show(status, everything=before.source != status.source)
         elif status.series is not None:
-            self.scrubber.set_run(status.first_step, status.last_step, status.step, status.series)
+            self._show_run(status)
+
+    def _show_run(self, s: TransportStatus) -> None:
+        self.scrubber.set_run(s.first_step, s.last_step, s.step, s.series, notes=s.notes, loop=s.loop,
+                              playing=s.playing)
 
     def _show(self, s: TransportStatus, *, everything: bool = False) -> None:
         self.chip.show_source(s.source, s.fraction)
         self.chip.setToolTip(self._source_tip(s))
         self.title.set_pieces(self._title_pieces(s))
         self.title.setToolTip(self.title.text)
-        self.scrubber.set_run(s.first_step, s.last_step, s.step, s.series)
+        self._show_run(s)
         has_steps = s.last_step >= s.first_step
-        for button in (self.first, self.back, self.last):
+        for button in (self.first, self.back, self.last, self.notes):
             button.setEnabled(has_steps)
         can_run = has_steps or s.source in ("live", "paused")
         for control in (self.play, self.forward, self.until, self.speed):
@@ -241,7 +272,9 @@ class TransportBar(QWidget):
         self.position.set_pieces(
             [(self.tr("step"), False), (format_int(s.step), True), ("/ " + format_int(s.last_step), False)]
             if has_steps and s.step >= 0 else [(self.tr("no step yet"), False)] if s.source != "none" else [])
-        self.until.current = s.until
+        if s.until != self.until.current:
+            self.until.current = s.until
+            self._set_conditions()
         self._show_recording(s)
         self._fit()
         if everything:
@@ -255,7 +288,7 @@ class TransportBar(QWidget):
     def _show_words(self, s: TransportStatus) -> None:
         if self._detached(s):
             self.behind.set_texts("", self._behind_text(s.behind), "warning")
-        self.until.set_texts("" if self._tier else self.tr("until"), self._condition_text(s.until))
+        self.until.set_texts("" if self._tier else self.tr("until"), condition_text(s.until))
 
     def _title_pieces(self, s: TransportStatus) -> list[tuple[str, bool]]:
         if s.source == "loading":
@@ -292,17 +325,6 @@ class TransportBar(QWidget):
             return self.tr("1 step behind")
         return self.tr("{count} steps behind").format(count=format_int(count))
 
-    def _condition_text(self, condition: str) -> str:
-        return {
-            "": self.tr("the end"),
-            "preemption": self.tr("next preemption"),
-            "hit": self.tr("next prefix hit"),
-            "chunk": self.tr("next chunk"),
-            "eviction": self.tr("next eviction"),
-            "finish": self.tr("next finished request"),
-            "knob": self.tr("next knob change"),
-        }.get(condition, condition)
-
     def _source_tip(self, s: TransportStatus) -> str:
         return {
             "live": self.tr("An engine runs in this program, and you see what it does."),
@@ -323,8 +345,15 @@ class TransportBar(QWidget):
             None,
             *((("steps", rate), self.tr("every step, {rate} a second").format(rate=f"{rate:g}"))
               for rate in STEP_RATES)])
-        self.until.set_options([(c, self._condition_text(c)) for c in CONDITIONS])
+        self._set_conditions()
         self._set_tips()
+
+    def _set_conditions(self) -> None:
+        """What can be run until; a gauge that was chosen is among it."""
+        current = str(self.until.current or "")
+        chosen = [(current, condition_text(current))] if current not in CONDITIONS else []
+        self.until.set_options([*((c, condition_text(c)) for c in CONDITIONS), None, *chosen,
+                                (EDIT_GAUGE, self.tr("a gauge…"))])
 
     def _set_tips(self) -> None:
         replay = self._status.source in ("replay", "finished")
@@ -339,6 +368,7 @@ class TransportBar(QWidget):
             "How fast the view moves: slower to see single decisions, faster to find something in a long run."))
         self.until.setToolTip(self.tr(
             "Play, and stop at the next step in which this happens. \"The end\" plays on without stopping."))
+        self.notes.setToolTip(self.tr("Notes about this run; M writes one about this step, or about what is selected."))
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
@@ -348,11 +378,11 @@ class TransportBar(QWidget):
         """Leave out as much as the width demands, the least important first: words, the title, then controls whose
         work keys and menus can do as well."""
         s = self._status
-        optional: list[QWidget] = [self.title, self.record_text, self.until, self.speed, self.behind]
+        optional: list[QWidget] = [self.title, self.record_text, self.notes, self.until, self.speed, self.behind]
         if s.source in ("loading", "failed"):  # then the title tells how it goes
             optional.append(optional.pop(0))
-        wanted = {self.title: True, self.record_text: s.recording in ("on", "failed"), self.until: True,
-                  self.speed: True, self.behind: self._detached(s)}
+        wanted = {self.title: True, self.record_text: s.recording in ("on", "failed"), self.notes: True,
+                  self.until: True, self.speed: True, self.behind: self._detached(s)}
         for tier in range(len(optional) + 2):
             self._tier = min(tier, 1)
             self._show_words(s)

@@ -263,6 +263,10 @@
         <translation>录制到文件…</translation>
     </message>
     <message>
+        <source>Save a copy with notes…</source>
+        <translation>另存带笔记的副本…</translation>
+    </message>
+    <message>
         <source>Save screenshot…</source>
         <translation>保存截图…</translation>
     </message>
@@ -323,32 +327,36 @@
         <translation>最新一步并跟随</translation>
     </message>
     <message>
-        <source>the end</source>
-        <translation>结束</translation>
+        <source>Next event</source>
+        <translation>下一个事件</translation>
     </message>
     <message>
-        <source>next preemption</source>
-        <translation>下一次抢占</translation>
+        <source>Previous event</source>
+        <translation>上一个事件</translation>
     </message>
     <message>
-        <source>next prefix hit</source>
-        <translation>下一次前缀命中</translation>
+        <source>Loop from here</source>
+        <translation>从此处开始循环</translation>
     </message>
     <message>
-        <source>next chunk</source>
-        <translation>下一个 chunk</translation>
+        <source>Loop to here</source>
+        <translation>循环到此处</translation>
     </message>
     <message>
-        <source>next eviction</source>
-        <translation>下一次逐出</translation>
+        <source>No loop</source>
+        <translation>取消循环</translation>
     </message>
     <message>
-        <source>next finished request</source>
-        <translation>下一个完成的请求</translation>
+        <source>Note…</source>
+        <translation>写笔记…</translation>
     </message>
     <message>
-        <source>next knob change</source>
-        <translation>下一次旋钮变化</translation>
+        <source>All notes…</source>
+        <translation>全部笔记…</translation>
+    </message>
+    <message>
+        <source>a gauge…</source>
+        <translation>某个指标…</translation>
     </message>
     <message>
         <source>Keys</source>
@@ -373,6 +381,18 @@
     <message>
         <source>to the newest step, and follow the engine</source>
         <translation>到最新一步，并跟随引擎</translation>
+    </message>
+    <message>
+        <source>to the next or the previous event or note</source>
+        <translation>到下一个或上一个事件或笔记</translation>
+    </message>
+    <message>
+        <source>repeat from here, and to here; again to clear</source>
+        <translation>循环的起点和终点；再按一次取消</translation>
+    </message>
+    <message>
+        <source>write a note about this step, or what is selected; with Shift all notes</source>
+        <translation>为这一步或所选对象写笔记；按住 Shift 查看全部笔记</translation>
     </message>
     <message>
         <source>start or stop recording</source>
@@ -404,7 +424,94 @@
     </message>
 </context>
 <context>
+    <name>Conditions</name>
+    <message>
+        <source>KV use</source>
+        <translation>KV 使用率</translation>
+    </message>
+    <message>
+        <source>waiting requests</source>
+        <translation>等待的请求</translation>
+    </message>
+    <message>
+        <source>running requests</source>
+        <translation>运行的请求</translation>
+    </message>
+    <message>
+        <source>token budget used</source>
+        <translation>token budget 使用率</translation>
+    </message>
+    <message>
+        <source>step time</source>
+        <translation>每步用时</translation>
+    </message>
+    <message>
+        <source>throughput</source>
+        <translation>吞吐</translation>
+    </message>
+    <message>
+        <source>the end</source>
+        <translation>结束</translation>
+    </message>
+    <message>
+        <source>next preemption</source>
+        <translation>下一次抢占</translation>
+    </message>
+    <message>
+        <source>next prefix hit</source>
+        <translation>下一次前缀命中</translation>
+    </message>
+    <message>
+        <source>next chunk</source>
+        <translation>下一个 chunk</translation>
+    </message>
+    <message>
+        <source>next eviction</source>
+        <translation>下一次驱逐</translation>
+    </message>
+    <message>
+        <source>next finished request</source>
+        <translation>下一个完成的请求</translation>
+    </message>
+    <message>
+        <source>next knob change</source>
+        <translation>下一次旋钮变化</translation>
+    </message>
+</context>
+<context>
     <name>Engine</name>
+    <message>
+        <source>The notes in {path} cannot be read: {reason}.</source>
+        <translation>无法读取 {path} 中的笔记：{reason}。</translation>
+    </message>
+    <message>
+        <source>{path} is too large to be a file of notes.</source>
+        <translation>{path} 太大，不会是笔记文件。</translation>
+    </message>
+    <message>
+        <source>{path} is no file of notes; it is kept under another name when you write one.</source>
+        <translation>{path} 不是笔记文件；您写笔记时，它会改名保留。</translation>
+    </message>
+    <message>
+        <source>The notes in {path} are about another run and are not shown.</source>
+        <translation>{path} 中的笔记属于另一次运行，未显示。</translation>
+    </message>
+    <message>
+        <source>{count} notes in {path} cannot be read.</source>
+        <translation>{path} 中有 {count} 条笔记无法读取。</translation>
+    </message>
+    <message>
+        <source>The notes in {path} were written by a later version of Cutaway; what this one does not know of them is not shown.</source>
+        <translation>{path} 中的笔记由更新版本的 Cutaway 写成；本版本不认识的内容不会显示。</translation>
+    </message>
+    <message>
+        <source>The copy needs a name or a place of its own: {path} is the recording itself.</source>
+        <translation>副本需要另外的名称或位置：{path} 就是录制本身。</translation>
+    </message>
+    <message>
+        <source>{path} became shorter while it was read.</source>
+        <translation>读取时 {path} 变短了。</translation>
+    </message>
     <message>
         <source>Steps before {step} were dropped to keep memory in bounds.</source>
         <translation>为限制内存，第 {step} 步之前的步已丢弃。</translation>
@@ -791,6 +898,25 @@
     <message>
         <source>The engine has stopped.</source>
         <translation>引擎已停止。</translation>
+    </message>
+</context>
+<context>
+    <name>GaugeEditor</name>
+    <message>
+        <source>rises above</source>
+        <translation>升到高于</translation>
+    </message>
+    <message>
+        <source>falls below</source>
+        <translation>降到低于</translation>
+    </message>
+    <message>
+        <source>Play, and stop at the step in which</source>
+        <translation>播放，停在出现以下情况的那一步</translation>
+    </message>
+    <message>
+        <source>Run</source>
+        <translation>运行</translation>
     </message>
 </context>
 <context>
@@ -1642,6 +1768,130 @@
     </message>
 </context>
 <context>
+    <name>NoteEditor</name>
+    <message>
+        <source>Note</source>
+        <translation>笔记</translation>
+    </message>
+    <message>
+        <source>Step {step}</source>
+        <translation>第 {step} 步</translation>
+    </message>
+    <message>
+        <source>about</source>
+        <translation>关于</translation>
+    </message>
+    <message>
+        <source>the step</source>
+        <translation>这一步</translation>
+    </message>
+    <message>
+        <source>What is to be seen here?</source>
+        <translation>这里能看到什么？</translation>
+    </message>
+    <message>
+        <source>Save</source>
+        <translation>保存</translation>
+    </message>
+    <message>
+        <source>Save the note (Ctrl+Return)</source>
+        <translation>保存笔记（Ctrl+回车）</translation>
+    </message>
+    <message>
+        <source>Cancel</source>
+        <translation>取消</translation>
+    </message>
+    <message>
+        <source>Delete</source>
+        <translation>删除</translation>
+    </message>
+</context>
+<context>
+    <name>NoteList</name>
+    <message>
+        <source>Notes</source>
+        <translation>笔记</translation>
+    </message>
+    <message>
+        <source>There are no notes yet. M writes one about the step in view, or about the request or block selected.</source>
+        <translation>还没有笔记。按 M 为当前这一步，或为所选的请求或块写一条。</translation>
+    </message>
+    <message>
+        <source>New note</source>
+        <translation>新笔记</translation>
+    </message>
+    <message>
+        <source>Edit</source>
+        <translation>编辑</translation>
+    </message>
+    <message>
+        <source>Delete</source>
+        <translation>删除</translation>
+    </message>
+</context>
+<context>
+    <name>NoteTaking</name>
+    <message>
+        <source>There are too many notes: delete some first.</source>
+        <translation>笔记太多：请先删除一些。</translation>
+    </message>
+    <message>
+        <source>The notes could not be saved beside the recording ({reason}). Save a copy of the recording with them in it, or they are lost at the end.</source>
+        <translation>笔记无法保存在录制旁边（{reason}）。请另存一份带笔记的录制副本，否则退出时笔记会丢失。</translation>
+    </message>
+    <message>
+        <source>Save a copy…</source>
+        <translation>另存副本…</translation>
+    </message>
+    <message>
+        <source>This run is not recorded: its notes go with it. R records it, with them.</source>
+        <translation>这次运行没有录制，笔记会随它一起消失。按 R 录制，笔记会一并保留。</translation>
+    </message>
+    <message>
+        <source>and {count} more notes</source>
+        <translation>还有 {count} 条笔记</translation>
+    </message>
+    <message>
+        <source>Save a copy with notes</source>
+        <translation>另存带笔记的副本</translation>
+    </message>
+    <message>
+        <source>Recordings (*.mcap)</source>
+        <translation>录制 (*.mcap)</translation>
+    </message>
+    <message>
+        <source>The copy with notes is in {path}.</source>
+        <translation>带笔记的副本在 {path}。</translation>
+    </message>
+    <message>
+        <source>Open it</source>
+        <translation>打开</translation>
+    </message>
+    <message>
+        <source>{path} could not be written: {reason}</source>
+        <translation>无法写入 {path}：{reason}</translation>
+    </message>
+    <message>
+        <source>Choose…</source>
+        <translation>选择…</translation>
+    </message>
+</context>
+<context>
+    <name>Notes</name>
+    <message>
+        <source>request {name}</source>
+        <translation>请求 {name}</translation>
+    </message>
+    <message>
+        <source>block {number}</source>
+        <translation>块 {number}</translation>
+    </message>
+    <message>
+        <source>step {step}</source>
+        <translation>第 {step} 步</translation>
+    </message>
+</context>
+<context>
     <name>Panel</name>
     <message>
         <source>This panel failed. The run goes on.</source>
@@ -1786,6 +2036,26 @@
     <message>
         <source>step {step}</source>
         <translation>第 {step} 步</translation>
+    </message>
+    <message>
+        <source>knob changes</source>
+        <translation>旋钮变化</translation>
+    </message>
+    <message>
+        <source>preemptions</source>
+        <translation>抢占</translation>
+    </message>
+    <message>
+        <source>steps with evictions</source>
+        <translation>有驱逐的步</translation>
+    </message>
+    <message>
+        <source>prefix hits</source>
+        <translation>前缀命中</translation>
+    </message>
+    <message>
+        <source>finished requests</source>
+        <translation>完成的请求</translation>
     </message>
 </context>
 <context>
@@ -2125,34 +2395,6 @@
         <translation>落后 {count} 步</translation>
     </message>
     <message>
-        <source>the end</source>
-        <translation>结束</translation>
-    </message>
-    <message>
-        <source>next preemption</source>
-        <translation>下一次抢占</translation>
-    </message>
-    <message>
-        <source>next prefix hit</source>
-        <translation>下一次前缀命中</translation>
-    </message>
-    <message>
-        <source>next chunk</source>
-        <translation>下一个 chunk</translation>
-    </message>
-    <message>
-        <source>next eviction</source>
-        <translation>下一次逐出</translation>
-    </message>
-    <message>
-        <source>next finished request</source>
-        <translation>下一个完成的请求</translation>
-    </message>
-    <message>
-        <source>next knob change</source>
-        <translation>下一次旋钮变化</translation>
-    </message>
-    <message>
         <source>An engine runs in this program, and you see what it does.</source>
         <translation>引擎就在本程序中运行，你看到的就是它所做的。</translation>
     </message>
@@ -2189,6 +2431,10 @@
         <translation>逐步播放，每秒 {rate} 步</translation>
     </message>
     <message>
+        <source>a gauge…</source>
+        <translation>某个指标…</translation>
+    </message>
+    <message>
         <source>First step (Home)</source>
         <translation>第一步（Home）</translation>
     </message>
@@ -2223,6 +2469,10 @@
     <message>
         <source>Play, and stop at the next step in which this happens. &quot;The end&quot; plays on without stopping.</source>
         <translation>播放，并停在下一个发生此事的步。“结束”则一直播放。</translation>
+    </message>
+    <message>
+        <source>Notes about this run; M writes one about this step, or about what is selected.</source>
+        <translation>这次运行的笔记；按 M 为这一步或所选对象写一条。</translation>
     </message>
 </context>
 </TS>

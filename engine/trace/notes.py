@@ -52,6 +52,7 @@ class NoteBook:
         self._steps = [note.step for note in self._notes]
         self.revision = 0
         self.saved_revision = 0
+        self._steps_of, self._steps_then = 0, tuple(self._steps)
 
     @property
     def changed(self) -> bool:
@@ -61,7 +62,9 @@ class NoteBook:
     @property
     def steps(self) -> tuple[int, ...]:
         """The step of every note, ascending."""
-        return tuple(self._steps)
+        if self._steps_of != self.revision:
+            self._steps_of, self._steps_then = self.revision, tuple(self._steps)
+        return self._steps_then
 
     def add(self, text: str, step: int, *, request_id: str | None = None, block: int | None = None) -> Note:
         """Write a note down. Raises ValueError if there is no text, or if there are too many notes already."""

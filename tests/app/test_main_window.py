@@ -18,10 +18,12 @@ from app.main_window import MainWindow
 from app.session import LiveSession, ReplaySession
 from app.settings import Settings
 from app.translation import Language
+from engine.trace.conditions import EVENT_KINDS
 from engine.trace.history import LiveHistory
 from engine.trace.knobs import KnobError
 from engine.trace.reader import open_recording
 from tests.app.conftest import STEPS
+from tests.app.live import BUSY
 from widgets.theme import DARK, LIGHT, theme
 from widgets.transport import TransportStatus
 
@@ -129,7 +131,8 @@ def test_a_knob_that_the_engine_refuses_goes_back(window: MainWindow, live: Call
                                                   qtbot: Any) -> None:
     session = live()
     qtbot.waitUntil(lambda: session.time.step > 5)
-    before = window.knobs.values()["num_blocks"]
+    before = BUSY["num_blocks"]
+    qtbot.waitUntil(lambda: window.knobs.values()["num_blocks"] == before)
 
     def no_room(num_blocks: int, block_size: int) -> None:
         raise KnobError("no room for that")
@@ -341,3 +344,85 @@ def test_frames_are_timed_and_leave_the_engine_room(window: MainWindow, live: Ca
     before = window.clock.frames
     qtbot.wait(100)
     assert window.clock.frames == before
+
+
+def test_keys_move_between_events_loop_and_write_notes(window: MainWindow, recording: Path, run: LiveHistory,
+                                                       tmp_path: Path, qtbot: Any) -> None:
+    path = tmp_path / "a.mcap"
+    path.write_bytes(recording.read_bytes())
+    window.open_recording(path, play=False)
+    session = window.session
+    assert session is not None
+    qtbot.waitUntil(lambda: shown_step(window) == 0)
+    events = sorted({m.step for m in run.series.marks if m.kind in EVENT_KINDS} - {0})
+    for step in (events[0], events[1], events[2]):
+        press(window, Qt.Key.Key_N)
+        qtbot.waitUntil(lambda step=step: shown_step(window) == step)
+    press(window, Qt.Key.Key_P)
+    qtbot.waitUntil(lambda: shown_step(window) == events[1])
+    QTest.keyClicks(window, "[")
+    press(window, Qt.Key.Key_Right, shift=True)
+    QTest.keyClicks(window, "]")
+    qtbot.waitUntil(lambda: status(window).loop == (events[1], events[1] + 10))
+    QTest.keyClicks(window, "]")
+    assert session.time.loop_end is None
+    window.selection.select(request_id="r2")
+    press(window, Qt.Key.Key_M)
+    editor = window.note_taking.editor
+    assert editor is not None
+    QTest.keyClicks(editor.text, "N and P and [ ] are text here")
+    editor.save.click()
+    assert [(n.step, n.request_id) for n in session.notes] == [(events[1] + 10, "r2")]
+    assert (tmp_path / "a.mcap.notes.json").exists()
+    assert window.transport.scrubber.describe_notes(0, STEPS)[0].endswith("N and P and [ ] are text here")
+    press(window, Qt.Key.Key_M, shift=True)
+    notes = window.note_taking.list
+    assert notes is not None
+    assert len(notes.notes) == 1
+    press(window, Qt.Key.Key_Home)
+    notes.list.setCurrentRow(0)
+    notes.list.itemClicked.emit(notes.list.item(0))
+    qtbot.waitUntil(lambda: shown_step(window) == events[1] + 10)
+    window.note_taking.save_copy(tmp_path / "copy.mcap")
+    qtbot.waitUntil(lambda: "copy.mcap" in window.banner.text)
+    notes.delete.click()
+    assert len(session.notes) == 0
+    window.open_recording(tmp_path / "copy.mcap", play=False)
+    assert window.session is not None
+    assert [n.text for n in window.session.notes] == ["N and P and [ ] are text here"]
+    assert len(notes.notes) == 1
+
+
+def test_notes_that_cannot_be_saved_are_told(window: MainWindow, recording: Path, tmp_path: Path, qtbot: Any,
+                                             monkeypatch: pytest.MonkeyPatch) -> None:
+    window.open_recording(recording, play=False)
+    qtbot.waitUntil(lambda: shown_step(window) == 0)
+
+    def refuse(*args: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("app.session.write_notes", refuse)
+    press(window, Qt.Key.Key_M)
+    editor = window.note_taking.editor
+    assert editor is not None
+    editor.text.setPlainText("here")
+    editor.save.click()
+    assert "Permission denied" in window.banner.text
+    window.note_taking.save_copy(recording)
+    qtbot.waitUntil(lambda: "the recording itself" in window.banner.text)
+
+
+def test_a_pan_of_the_scrubber_detaches_and_the_engine_goes_on(window: MainWindow, live: Callable[..., LiveSession],
+                                                               qtbot: Any) -> None:
+    session = live()
+    qtbot.waitUntil(lambda: shown_step(window) > 20)
+    window.transport.panned.emit()
+    at = session.time.step
+    qtbot.waitUntil(lambda: session.time.last_step > at + 10)
+    assert (session.time.step, session.time.attached) == (at, False)
+    press(window, Qt.Key.Key_M)
+    editor = window.note_taking.editor
+    assert editor is not None
+    editor.text.setPlainText("while it runs")
+    editor.save.click()
+    assert "not recorded" in window.banner.text

@@ -13,9 +13,10 @@ from pytestqt.qtbot import QtBot
 
 from engine.trace.metrics import StepSeries
 from tests.widgets.scheduler_run import busy_run
-from widgets.scrubber import HANDLE, MARK_HEIGHT, SHAPES, Scrubber
+from widgets.mark_bins import MARK_HEIGHT, SHAPES, draw_marks
+from widgets.scrubber import HANDLE, Scrubber
 from widgets.theme import themes
-from widgets.transport import CONDITIONS, SPEEDS, TransportBar, TransportStatus
+from widgets.transport import CONDITIONS, EDIT_GAUGE, SPEEDS, TransportBar, TransportStatus
 
 LIVE = TransportStatus("live", "SmolLM2-135M-Instruct", "shared-prefix", playing=True, following=True, step=399,
                        first_step=0, last_step=399)
@@ -115,14 +116,13 @@ def test_kinds_differ_in_shape_too() -> None:
     assert len({rows(kind) for kind in SHAPES}) == len(SHAPES)
 
 
-def test_a_mark_is_at_its_place_however_many_there_are(scrubber: Scrubber) -> None:
+def test_a_mark_is_at_its_place_however_many_there_are() -> None:
     series = StepSeries()
     rng = np.random.default_rng(0)
     for step in np.sort(rng.integers(0, 500_000, 20_000)):
         series.marks.add(int(step), "hit", "r1")
     series.marks.add(999_999, "knob", "policy fcfs → priority")
-    scrubber._first, scrubber._last = 0, 999_999
-    image = scrubber._bin_marks(series, 200, 1.0)
+    image = draw_marks(series, 0, 999_999, 200, 1.0)
     assert (image.width(), image.height()) == (200, MARK_HEIGHT)
     bottom = [image.pixelColor(x, MARK_HEIGHT - 1).alpha() > 0 for x in range(200)]
     assert all(bottom[:100])
@@ -144,7 +144,7 @@ def test_buttons_emit(bar: TransportBar, qtbot: QtBot) -> None:
 
 def test_menus_emit(bar: TransportBar, qtbot: QtBot) -> None:
     bar.set_status(LIVE)
-    assert [o[0] for o in bar.until.options if o] == list(CONDITIONS)
+    assert [o[0] for o in bar.until.options if o] == [*CONDITIONS, EDIT_GAUGE]
     with qtbot.waitSignal(bar.run_until_changed) as blocker:
         bar.until.build_menu().actions()[CONDITIONS.index("eviction")].trigger()
     assert blocker.args == ["eviction"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -21,6 +22,8 @@ from app.translation import Language
 from engine.trace.source import RunSource
 from engine.worker import RunSpec
 from widgets.theme import font, load_fonts, style_sheet, theme, themes
+
+log = logging.getLogger(__name__)
 
 POLL_MS = 50
 SCREENSHOT_AFTER_S = 2.0
@@ -137,14 +140,21 @@ class _Driver(QObject):
         if patience and (handle is None or not handle.isExposed()):
             QTimer.singleShot(25, lambda: self.begin(patience - 1))
             return
-        if request.recording is not None and request.recording_path is not None:
-            window.show_recording(request.recording, request.recording_path, play=request.step is None)
-            if request.step is not None:
-                window.with_session("seek", request.step)
-        elif request.spec is not None:
-            window.start_live(request.spec, request.record)
         # Even without a deadline: the interpreter must run now and then for a signal to be noticed.
         self._timer.start(POLL_MS)
+        try:
+            if request.recording is not None and request.recording_path is not None:
+                window.show_recording(request.recording, request.recording_path, play=request.step is None)
+                if request.step is not None:
+                    window.with_session("seek", request.step)
+            elif request.spec is not None:
+                window.start_live(request.spec, request.record)
+        except Exception as failure:
+            log.exception("the run cannot be shown")
+            print(f"cutaway: {str(failure) or type(failure).__name__}", file=sys.stderr)
+            self._timer.stop()
+            self._status = 1
+            window.close()
 
     def interrupted(self, number: int, frame: FrameType | None) -> None:
         self._window.close()

@@ -48,7 +48,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if os.environ.get("CUTAWAY_DEBUG"):
         logging.basicConfig(level=logging.INFO)
     else:
-        logging.getLogger("engine").addHandler(logging.NullHandler())  # what goes wrong is said in one line, once
+        for part in ("engine", "widgets", "app"):
+            logging.getLogger(part).addHandler(logging.NullHandler())  # what goes wrong is said in one line, once
     try:
         arguments = build_parser().parse_args(argv)
         return int(arguments.command(arguments))

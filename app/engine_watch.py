@@ -22,6 +22,7 @@ class EngineWatch(QObject):
         super().__init__(window)
         self._window = window
         self._told: set[str] = set()
+        self._telling = ("", "")  # the key and the text of what was told last
 
     def forget(self) -> None:
         """Another run is shown: its troubles are news again."""
@@ -60,4 +61,11 @@ class EngineWatch(QObject):
             return False
         self._told.add(key)
         self._window.banner.tell(text, "bad", actions)
+        self._telling = key, text
         return True
+
+    def retranslate(self) -> None:
+        """The language has changed: what is being told and still holds is told again at the next look."""
+        key, text = self._telling
+        if key and self._window.banner.text == text:
+            self._told.discard(key)

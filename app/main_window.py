@@ -201,6 +201,8 @@ class MainWindow(QMainWindow):
         assert isinstance(requests, RequestList)
         requests.set_can_abort(isinstance(session, LiveSession))
         self.presenter.set_session(session)
+        if isinstance(session, LiveSession) and session.view is None:
+            self.presenter.show_blank(session.blank_view())  # and not the run before, as if it were this one's
         self.preparation.watch(session if isinstance(session, LiveSession) else None)
         self.note_taking.set_session(session)
         self._show_scenario()
@@ -241,7 +243,7 @@ class MainWindow(QMainWindow):
             return self.presenter.frame(now)
         except Exception as failure:  # the engine and the recording are well: what is wrong is told once
             text = self.tr("This step cannot be shown: {reason}. The run goes on.")
-            if self.engine_watch.tell_once("view", text.format(reason=f"{type(failure).__name__}: {failure}")):
+            if self.engine_watch.tell_once("view", text.format(reason=say(failure) or type(failure).__name__)):
                 log.exception("the view failed")
             return True
 
@@ -372,6 +374,8 @@ class MainWindow(QMainWindow):
         self.banner.retranslate()
         self.docks.retranslate()
         self._show_scenario()
+        self.preparation.retranslate()
+        self.engine_watch.retranslate()
         self._sync_commands()
 
     # ---- Qt ------------------------------------------------------------------------------------------------------

@@ -50,11 +50,19 @@ class Preparation(QObject):
             settle_memory()
         elif engine.status in ("failed", "stopped"):
             self._over = True
-            message = say(engine.failure or engine.error or "") or self.tr(
-                "Preparing the model was cancelled. It goes on from there when you try again.")
-            self._card.show_failure(message, self._recordings())
+            self._tell_failure(session)
         elif time.monotonic() - self._since > SHOWN_AFTER_S:
             self._card.show_progress(say(engine.progress.stage), engine.progress.fraction, first_time=self._first_time)
+
+    def _tell_failure(self, session: LiveSession) -> None:
+        message = say(session.engine.failure or session.engine.error or "") or self.tr(
+            "Preparing the model was cancelled. It goes on from there when you try again.")
+        self._card.show_failure(message, self._recordings())
+
+    def retranslate(self) -> None:
+        """The language has changed: say again what is being said."""
+        if self._session is not None and self._over and not self._card.isHidden():
+            self._tell_failure(self._session)
 
     def _cancel(self) -> None:
         if self._session is not None:

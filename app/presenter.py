@@ -15,6 +15,7 @@ from engine.trace.knobs import KnobValue
 from widgets.knob_panel import KnobPanel
 from widgets.painting import Panel
 from widgets.transport import Source, TransportBar, TransportStatus
+from widgets.view import View
 
 TRANSPORT_INTERVAL_S = 1 / 15
 
@@ -87,6 +88,16 @@ class Presenter:
         due = sorted((n for n in self._waiting if self._due[n] <= now and self._panels[n].isVisible()),
                      key=self._due.__getitem__)
         return due if everything else due[:PANELS_AT_ONCE]
+
+    def show_blank(self, view: View) -> None:
+        """Show every panel a run of which nothing is known yet."""
+        for panel in self._panels.values():
+            if not isinstance(panel, KnobPanel):
+                try:
+                    panel.show_view(view)
+                    panel.show_now()
+                except Exception as failure:
+                    panel.fail(failure)
 
     def show_all(self) -> None:
         """Show every panel the newest view now, whatever its pace."""

@@ -129,7 +129,8 @@ class RecorderFeed(threading.Thread):
     def _feed(self, recorder: Recorder) -> None:
         last = -1
         while recorder.error is None:
-            ending = self._closing.is_set()
+            # An engine that has failed has nothing more to record: the file is closed, and so is safe, at once.
+            ending = self._closing.is_set() or not (self._engine.is_alive() or self.wants_past)
             while self._past:
                 events = self._past.popleft()
                 recorder.put(events)

@@ -14,14 +14,16 @@ from typing import Any
 
 from app.recorder_feed import RecorderFeed
 from app.time_control import Pacing, TimeControl
+from engine.scenario import load_scenario
 from engine.trace.conditions import event_after, event_before, next_match
-from engine.trace.events import Refused
+from engine.trace.events import SCHEMA_VERSION, MachineInfo, ModelInfo, Refused, RunInfo
 from engine.trace.history import LiveHistory
 from engine.trace.knobs import KnobValue
 from engine.trace.notes import NoteBook, notes_path, read_notes, write_notes
 from engine.trace.notes_copy import read_embedded_notes
 from engine.trace.source import Notice, RunSource
 from engine.trace.state import EngineState
+from engine.version import VERSION
 from engine.worker import EngineThread, RunSpec
 from widgets.view import View
 
@@ -233,6 +235,14 @@ class LiveSession(Session):
     def start(self) -> None:
         """Start the engine's thread; ``engine.progress`` and ``engine.status`` tell how it goes."""
         self.engine.start()
+
+    def blank_view(self) -> View:
+        """The run before anything is known of it but what it is to be: an empty pool, and nobody in it."""
+        knobs = self.spec.all_knobs(load_scenario(self.spec.scenario) if self.spec.scenario else None)
+        info = RunInfo(SCHEMA_VERSION, VERSION, "", 0, ModelInfo(""), MachineInfo(), self.spec.scenario or "",
+                       self.spec.seed, self.spec.max_model_len, knobs)
+        run = LiveHistory(info)
+        return View(run.state, None, run.series, run.timeline, True, time.perf_counter())
 
     @property
     def history(self) -> LiveHistory | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -29,6 +30,9 @@ def downsample(x: np.ndarray, y: np.ndarray, buckets: int) -> tuple[np.ndarray, 
     return np.column_stack((x[starts], x[ends])).ravel(), np.column_stack((low, high)).ravel()
 
 
+LEAST_GAP = 16.0
+"""Pixels from one label of a logarithmic axis to the next, at least."""
+
 NO_TICKS = float("-inf")
 """The ``limit`` of an axis along which nothing has been measured."""
 
@@ -47,9 +51,14 @@ class Axis(pg.AxisItem):
                 return super().tickValues(low, high, size)[:1]
             ticks = nice_ticks(min(high, self.limit), max(2, int(size // 36)))
             return [(ticks[1] if len(ticks) > 1 else 1.0, ticks)]
-        steps = (1, 3) if high - low > 0.8 else (1, 2, 3, 5)
-        ticks = [e + float(np.log10(m)) for e in range(int(np.floor(low)), int(np.ceil(high)) + 1) for m in steps]
-        return [(1.0, [v for v in ticks if low <= v <= min(high, self.limit)])]
+        decades = range(int(np.floor(low)), int(np.ceil(high)) + 1)
+        for steps in ((1, 2, 3, 5), (1, 3), (1,)):
+            values = (e + float(np.log10(m)) for e in decades for m in steps)
+            ticks = [v for v in values if low <= v <= min(high, self.limit)]
+            gaps = np.diff(ticks) * size / max(1e-9, high - low)
+            if not len(gaps) or gaps.min() >= LEAST_GAP:
+                return [(1.0, ticks)]
+        return [(1.0, ticks[::-1][::max(1, math.ceil(LEAST_GAP / gaps.min()))][::-1])]
 
     def tickStrings(self, values: Sequence[float], scale: float, spacing: float) -> list[str]:
         if self.log:  # of milliseconds; every label has its unit

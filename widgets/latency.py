@@ -27,6 +27,9 @@ AXIS_WIDTH = 50
 HEADROOM = 1.22
 """The y axis reaches this much higher than the data: room for the unit and for the labels of knob changes."""
 
+UNIT_FROM = 90
+"""The unit stands above the ticks of a plot of this height or more."""
+
 LOG_FROM, LOG_UNTIL = 10.0, 6.0
 """TTFT can dwarf ITL: from this ratio on the axis turns logarithmic, below the second one it turns back."""
 
@@ -293,6 +296,7 @@ class LatencyPanel(Panel):
                 future.setPen(pg.mkPen(mix(colour, theme().panel, 0.65), width=1))
         self._unit.setText({"latency": self.tr("log") if self._log else "ms", "throughput": self.tr("tok/s"),
                             "kv": "%", "queue": self.tr("requests")}[self.tabs.current])
+        self._unit.setVisible(self.plot.height() >= UNIT_FROM)  # lower down it would stand on the topmost tick
         self._axis.log = self._log
         measured = any(np.isfinite(curve.values).any() for curve in curves)
         self._axis.limit = bottom + (top - bottom) / HEADROOM if measured else NO_TICKS

@@ -280,3 +280,12 @@ def test_without_a_screen_it_says_so_instead_of_aborting(recording: Path, enviro
     (line,) = done.stderr.splitlines()
     assert "the window cannot be opened" in line
     assert "QT_QPA_PLATFORM=offscreen" in line
+
+
+def test_a_run_that_cannot_be_begun_ends_with_a_reason() -> None:
+    code = ("import sys\nfrom app.application import WindowRequest, run_application\n"
+            "from engine.worker import RunSpec\n"
+            "sys.exit(run_application(WindowRequest(spec=RunSpec(scenario='/no/such.toml'))))")
+    done = cutaway(code=code, timeout=30)
+    assert done.returncode == 1
+    assert "cutaway: there is no scenario file /no/such.toml" in done.stderr.splitlines()

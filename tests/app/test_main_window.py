@@ -24,6 +24,7 @@ from engine.trace.knobs import KnobError
 from engine.trace.reader import open_recording
 from tests.app.conftest import STEPS
 from tests.app.live import BUSY
+from widgets.request_list import RequestList
 from widgets.theme import DARK, LIGHT, theme
 from widgets.transport import TransportStatus
 
@@ -145,6 +146,49 @@ def test_a_knob_that_the_engine_refuses_goes_back(window: MainWindow, live: Call
     assert window.knobs.values()["num_blocks"] == before
 
 
+def fail_engine(session: LiveSession) -> None:
+    def broken(plan: object) -> list[int]:
+        raise RuntimeError("a matrix of no size")
+
+    session.engine._engine._runner.execute = broken  # type: ignore[method-assign]
+
+
+def test_a_failing_engine_is_told_in_any_language_and_its_recording_is_safe(
+        window: MainWindow, live: Callable[..., LiveSession], qtbot: Any, tmp_path: Path) -> None:
+    path = tmp_path / "run.mcap"
+    session = live(record=path)
+    qtbot.waitUntil(lambda: session.time.step > 20)
+    fail_engine(session)
+    qtbot.waitUntil(lambda: "a matrix of no size" in window.banner.text)
+    assert window.banner.text.startswith("The engine stopped")
+    qtbot.waitUntil(lambda: status(window).recording == "off")  # and not only when the window is closed
+    recorded = open_recording(path)
+    assert recorded.complete
+    assert recorded.last_step == session.time.last_step
+    recorded.close()
+    press(window, Qt.Key.Key_Home)
+    qtbot.waitUntil(lambda: shown_step(window) == 0)
+    window.set_language("zh")
+    qtbot.waitUntil(lambda: "引擎" in window.banner.text)
+    window.banner.dismiss()
+    window.set_language("en")
+    qtbot.wait(400)
+    assert not window.banner.text  # what was put away stays away
+
+
+def test_while_a_run_is_loaded_nothing_of_the_one_before_is_shown(
+        window: MainWindow, live: Callable[..., LiveSession], recording: Path, qtbot: Any) -> None:
+    window.open_recording(recording, play=False)
+    window.with_session("seek", 60)
+    requests = window.panels["requests"]
+    assert isinstance(requests, RequestList)
+    qtbot.waitUntil(lambda: bool(requests._rows))
+    live(hold_s=0.5)
+    assert not requests._rows
+    assert not window.presenter.failed
+    assert window.panels["block_table"].value.startswith("0 / 63")  # the pool that was asked for, empty
+
+
 def test_a_step_that_cannot_be_shown_is_told_once(window: MainWindow, recording: Path, qtbot: Any,
                                                   monkeypatch: pytest.MonkeyPatch) -> None:
     window.open_recording(recording, play=False)
@@ -152,7 +196,7 @@ def test_a_step_that_cannot_be_shown_is_told_once(window: MainWindow, recording:
     assert session is not None
     with monkeypatch.context() as patch:
         patch.setattr(session, "advance", lambda now: 1 / 0)
-        qtbot.waitUntil(lambda: "ZeroDivisionError" in window.banner.text)
+        qtbot.waitUntil(lambda: "division by zero" in window.banner.text)
         window.banner.dismiss()
         qtbot.wait(150)
         assert not window.banner.text

@@ -249,3 +249,16 @@ def test_it_takes_the_colours_of_the_theme(panel: LatencyPanel, qtbot: QtBot) ->
             assert panel._curves[0].opts["pen"].width() == 1
     finally:
         themes.set(before)
+
+
+@pytest.mark.parametrize("height", [300, 120, 60, 40, 25])
+@pytest.mark.parametrize("span", [(0.0, 1.0), (-1.0, 4.0), (2.2, 2.6)])
+def test_labels_of_a_logarithmic_axis_never_touch(height: int, span: tuple[float, float]) -> None:
+    axis = Axis("left")
+    axis.log = True
+    low, high = span
+    (_, ticks), = axis.tickValues(low, high, height)
+    pixels = [(t - low) / (high - low) * height for t in ticks]
+    assert all(b - a >= 14 for a, b in pairwise(pixels))
+    assert all(low <= t <= high for t in ticks)
+    assert ticks

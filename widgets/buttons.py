@@ -90,6 +90,11 @@ class IconButton(Button):
     def icon_name(self) -> Icon:
         return self._icon
 
+    def set_primary(self, primary: bool) -> None:
+        if primary != self._primary:
+            self._primary = primary
+            self.update()
+
     def set_icon(self, icon: Icon) -> None:
         if icon != self._icon:
             self._icon = icon

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QCoreApplication, QEvent, QPoint, Qt, Signal
-from PySide6.QtGui import QGuiApplication
+from PySide6.QtCore import QCoreApplication, QEvent, QPoint, QRectF, Qt, Signal
+from PySide6.QtGui import QColor, QGuiApplication, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QComboBox, QDoubleSpinBox, QFrame, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
 from engine.trace.conditions import GAUGES, Gauge, parse_gauge
+from widgets.theme import theme
 
 
 def gauge_name(name: str) -> str:
@@ -57,7 +58,6 @@ class GaugeEditor(QFrame):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent, Qt.WindowType.Popup)
-        self.setFrameShape(QFrame.Shape.StyledPanel)
         self._heading = QLabel()
         self._heading.setProperty("role", "secondary")
         self.gauge, self.direction = QComboBox(), QComboBox()
@@ -147,6 +147,12 @@ class GaugeEditor(QFrame):
         self.value.interpretText()
         self.hide()
         self.chosen.emit(self.condition())
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        painter.fillRect(self.rect(), QColor(theme().panel))
+        painter.setPen(QPen(theme().outline, 1))
+        painter.drawRect(QRectF(self.rect()).adjusted(0.5, 0.5, -0.5, -0.5))
 
     def changeEvent(self, event: QEvent) -> None:
         super().changeEvent(event)

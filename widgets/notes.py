@@ -4,8 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from PySide6.QtCore import QCoreApplication, QEvent, QSize, Qt, Signal, SignalInstance
-from PySide6.QtGui import QKeyEvent
+from PySide6.QtCore import (
+    QCoreApplication,
+    QEvent,
+    QModelIndex,
+    QPersistentModelIndex,
+    QPoint,
+    QRect,
+    QSize,
+    Qt,
+    Signal,
+    SignalInstance,
+)
+from PySide6.QtGui import QColor, QFontMetrics, QKeyEvent, QPainter
 from PySide6.QtWidgets import (
     QComboBox,
     QDialog,
@@ -16,15 +27,22 @@ from PySide6.QtWidgets import (
     QPlainTextEdit,
     QPushButton,
     QStackedWidget,
+    QStyle,
+    QStyledItemDelegate,
+    QStyleOptionViewItem,
     QVBoxLayout,
     QWidget,
 )
 
 from engine.trace.notes import MAX_TEXT, Note
 from widgets.numbers import format_int
+from widgets.theme import font, theme, with_alpha
 
 About = tuple[str | None, int | None]
 """What a note is about: a request, a block, or (None, None) the step itself."""
+
+_WRAPPED = int(Qt.TextFlag.TextWordWrap) | int(Qt.AlignmentFlag.AlignLeft.value)
+_Index = QModelIndex | QPersistentModelIndex
 
 
 def about_text(about: About) -> str:
@@ -147,6 +165,47 @@ class NoteEditor(QDialog):
             self.retranslate()
 
 
+class _Delegate(QStyledItemDelegate):
+    """A note in the list: where it is pinned, quietly, and below that its text, as many lines as it has."""
+
+    MARGIN, GAP, MOST_LINES = 8, 2, 6
+
+    def _parts(self, option: QStyleOptionViewItem, note: Note) -> tuple[QRect, QRect, str]:
+        """Where the heading and the text stand, and the text as far as it is shown."""
+        area = QRect(option.rect).adjusted(self.MARGIN, self.MARGIN, -self.MARGIN, -self.MARGIN)
+        heading = QRect(area.topLeft(), QSize(area.width(), QFontMetrics(font(11)).height()))
+        metrics = QFontMetrics(font(13))
+        text = QRect(QPoint(area.left(), heading.bottom() + self.GAP), QSize(area.width(), 10_000))
+        bounds = metrics.boundingRect(text, _WRAPPED, note.text)
+        text.setHeight(min(bounds.height(), self.MOST_LINES * metrics.lineSpacing()))
+        return heading, text, note.text
+
+    def sizeHint(self, option: QStyleOptionViewItem, index: _Index) -> QSize:
+        view = self.parent()
+        assert isinstance(view, QListWidget)
+        option.rect = QRect(0, 0, view.viewport().width(), 0)
+        _heading, text, _ = self._parts(option, index.data(Qt.ItemDataRole.UserRole))
+        return QSize(0, text.bottom() + self.MARGIN)
+
+    def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: _Index) -> None:
+        note = index.data(Qt.ItemDataRole.UserRole)
+        heading, text, shown = self._parts(option, note)
+        t = theme()
+        state = option.state
+        if state & (QStyle.StateFlag.State_Selected | QStyle.StateFlag.State_MouseOver):
+            chosen = bool(state & QStyle.StateFlag.State_Selected)
+            painter.fillRect(option.rect, with_alpha(t.accent, 0.22) if chosen else t.hover)
+        painter.setFont(font(11))
+        painter.setPen(QColor(t.secondary))
+        painter.drawText(heading, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter, note_heading(note))
+        painter.setFont(font(13))
+        painter.setPen(QColor(t.text))
+        painter.save()
+        painter.setClipRect(text)
+        painter.drawText(text, _WRAPPED, shown)
+        painter.restore()
+
+
 class NoteList(QDialog):
     """All notes in order of their steps: a click goes to the step, a double click or Return edits the note."""
 
@@ -159,8 +218,9 @@ class NoteList(QDialog):
         super().__init__(parent)
         self._notes: list[Note] = []
         self.list = QListWidget()
-        self.list.setWordWrap(True)
-        self.list.setSpacing(2)
+        self.list.setItemDelegate(_Delegate(self.list))
+        self.list.setMouseTracking(True)
+        self.list.setResizeMode(QListWidget.ResizeMode.Adjust)
         self.list.setVerticalScrollMode(QListWidget.ScrollMode.ScrollPerPixel)
         self._empty = QLabel()
         self._empty.setWordWrap(True)
@@ -202,7 +262,8 @@ class NoteList(QDialog):
         self._notes = list(notes)
         self.list.clear()
         for note in self._notes:
-            item = QListWidgetItem(f"{note_heading(note)}\n{note.text}")
+            item = QListWidgetItem(f"{note_heading(note)}\n{note.text}")  # which a screen reader reads
+            item.setData(Qt.ItemDataRole.UserRole, note)
             self.list.addItem(item)
             if current is not None and note.note_id == current.note_id:
                 self.list.setCurrentItem(item)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from typing import Literal
 
@@ -275,6 +276,7 @@ class TransportBar(QWidget):
         if s.until != self.until.current:
             self.until.current = s.until
             self._set_conditions()
+        self._show_notes(s)
         self._show_recording(s)
         self._fit()
         if everything:
@@ -297,6 +299,13 @@ class TransportBar(QWidget):
         if s.source == "failed":
             return [(s.model, True), (s.message or self.tr("the engine stopped with an error"), False)]
         return [(s.model, True), (s.scenario, False)]
+
+    def _show_notes(self, s: TransportStatus) -> None:
+        """The flag is raised where there is a note, and its tooltip tells it."""
+        here = bisect_left(s.notes, s.step) < bisect_right(s.notes, s.step)
+        self.notes.set_primary(here)
+        tip = self.tr("Notes about this run; M writes one about this step, or about what is selected.")
+        self.notes.setToolTip("\n".join([*self.scrubber.describe_notes(s.step, s.step), tip]) if here else tip)
 
     def _show_recording(self, s: TransportStatus) -> None:
         self.record.setVisible(s.recording != "unavailable")
@@ -368,7 +377,7 @@ class TransportBar(QWidget):
             "How fast the view moves: slower to see single decisions, faster to find something in a long run."))
         self.until.setToolTip(self.tr(
             "Play, and stop at the next step in which this happens. \"The end\" plays on without stopping."))
-        self.notes.setToolTip(self.tr("Notes about this run; M writes one about this step, or about what is selected."))
+        self._show_notes(self._status)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtTest import QTest
@@ -113,6 +115,19 @@ def test_a_gauge_is_chosen_in_the_editor_and_shown_in_the_menu(qtbot: QtBot) -> 
     assert ("waiting<3", "waiting requests < 3") in bar.until.options
     bar.edit_gauge()
     assert editor.condition() == "waiting<3"
+
+
+def test_the_flag_is_raised_where_there_is_a_note_and_tells_it(qtbot: QtBot) -> None:
+    bar = TransportBar()
+    qtbot.addWidget(bar)
+    bar.scrubber.describe_notes = lambda first, last: [f"note of {first} to {last}"]
+    status = TransportStatus("replay", step=9, last_step=90, notes=(3, 9, 9, 12))
+    bar.set_status(status)
+    assert bar.notes._primary
+    assert bar.notes.toolTip().startswith("note of 9 to 9\n")
+    bar.set_status(replace(status, step=10))
+    assert not bar.notes._primary
+    assert "note of" not in bar.notes.toolTip()
 
 
 @pytest.mark.parametrize("name", list(GAUGES))

@@ -32,8 +32,8 @@ class Commands(QObject):
         super().__init__(window)
         self._window = window
         self._actions: dict[str, QAction] = {}
-        self.file, self.view, self.playback, self.help = (QMenu(bar) for _ in range(4))
-        for menu in (self.file, self.view, self.playback, self.help):
+        self.file, self.view, self.playback, self.run, self.help = (QMenu(bar) for _ in range(5))
+        for menu in (self.file, self.view, self.playback, self.run, self.help):
             bar.addMenu(menu)
         self.recent, self.scenarios = QMenu(self.file), QMenu(self.file)
         self.themes, self.languages = QMenu(self.view), QMenu(self.view)
@@ -103,6 +103,10 @@ class Commands(QObject):
             self._add(self.until, f"until {kind}", partial(w.with_session, "run_until", kind))
         self._add(self.until, "until gauge", w.transport.edit_gauge)
 
+        self._add(self.run, "rerun", w.comparing.rerun)
+        self._add(self.run, "compare", w.comparing.compare_with)
+        self._add(self.run, "sweep", w.comparing.sweep)
+
         self._add(self.help, "keys", w.asking.show_keys)
         self._add(self.help, "about", w.asking.show_about).setMenuRole(QAction.MenuRole.AboutRole)
 
@@ -135,6 +139,7 @@ class Commands(QObject):
         self.file.setTitle(self.tr("&File"))
         self.view.setTitle(self.tr("&View"))
         self.playback.setTitle(self.tr("&Playback"))
+        self.run.setTitle(self.tr("&Run"))
         self.help.setTitle(self.tr("&Help"))
         self.recent.setTitle(self.tr("Recent recordings"))
         self.scenarios.setTitle(self.tr("Start scenario"))
@@ -171,6 +176,9 @@ class Commands(QObject):
             "notes": self.tr("All notes…") + "\tShift+M",
             **{f"until {kind}": condition_text(kind) for kind in ("", *(k for k in MARK_KINDS if k != "refused"))},
             "until gauge": self.tr("a gauge…"),
+            "rerun": self.tr("Run the same workload with other knobs…"),
+            "compare": self.tr("Compare with…"),
+            "sweep": self.tr("Sweep…"),
             "keys": self.tr("Keys") + "\t?",
             "about": self.tr("About Cutaway"),
             **{f"language {code}": name for code, name in LANGUAGES.items()},

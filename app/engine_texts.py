@@ -76,11 +76,13 @@ RECORDING_TEXTS = (
     QT_TRANSLATE_NOOP("Engine", "The recording begins in the middle of a run: the requests that were there already "
                                 "were taken to arrive at its beginning."),
     QT_TRANSLATE_NOOP("Engine", "The recording begins in the middle of a run: its decisions cannot be repeated."),
+    QT_TRANSLATE_NOOP("Engine", "{count} requests were not finished when the recording ended; here they are served "
+                                "to their end."),
     QT_TRANSLATE_NOOP("Engine", "{path} could not be written in time."),
     QT_TRANSLATE_NOOP("Engine", "lower by {amount}"),
     QT_TRANSLATE_NOOP("Engine", "higher by {amount}"),
-    QT_TRANSLATE_NOOP("Engine", "lower by {amount} percentage points"),
-    QT_TRANSLATE_NOOP("Engine", "higher by {amount} percentage points"),
+    QT_TRANSLATE_NOOP("Engine", "lower by {amount} points"),
+    QT_TRANSLATE_NOOP("Engine", "higher by {amount} points"),
     QT_TRANSLATE_NOOP("Engine", "{change}: better"),
     QT_TRANSLATE_NOOP("Engine", "{change}: worse"),
     QT_TRANSLATE_NOOP("Engine", "unchanged"),

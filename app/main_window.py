@@ -16,6 +16,7 @@ from PySide6.QtWidgets import QMainWindow, QMenuBar, QVBoxLayout, QWidget
 from app.asking import Asking, recordings_folder
 from app.banner import Banner
 from app.commands import Commands
+from app.comparing import Comparing
 from app.engine_texts import say
 from app.engine_watch import EngineWatch
 from app.frame_clock import FrameClock
@@ -71,6 +72,7 @@ class MainWindow(QMainWindow):
         self.docks = Docks(self, self.panels)
         self.asking = Asking(self)
         self.note_taking = NoteTaking(self)
+        self.comparing = Comparing(self)
         self.commands = Commands(self, self._menu_bar)
         self.presenter = Presenter(self.panels, self.transport)
         self.strip_feed = StripFeed(self.strip)
@@ -414,9 +416,10 @@ class MainWindow(QMainWindow):
     def shut_down(self) -> bool:
         """End the engine after its step and close the recording. True when nothing is left running."""
         until = time.perf_counter() + CLOSE_TIMEOUT_S
+        compared = self.comparing.shut_down()
         session = self.session
         self.presenter.set_session(None)
         done = session.close(CLOSE_TIMEOUT_S) if session is not None else True
         for ending in self._ending:
             ending.join(max(0.0, until - time.perf_counter()))
-        return done and not any(t.is_alive() for t in self._ending)
+        return done and compared and not any(t.is_alive() for t in self._ending)

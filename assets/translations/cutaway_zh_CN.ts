@@ -209,6 +209,21 @@
     </message>
 </context>
 <context>
+    <name>ChangeTable</name>
+    <message>
+        <source>What changed</source>
+        <translation>有何变化</translation>
+    </message>
+    <message>
+        <source>first</source>
+        <translation>第一个</translation>
+    </message>
+    <message>
+        <source>second</source>
+        <translation>第二个</translation>
+    </message>
+</context>
+<context>
     <name>Commands</name>
     <message>
         <source>&amp;File</source>
@@ -221,6 +236,10 @@
     <message>
         <source>&amp;Playback</source>
         <translation>播放(&amp;P)</translation>
+    </message>
+    <message>
+        <source>&amp;Run</source>
+        <translation>运行(&amp;R)</translation>
     </message>
     <message>
         <source>&amp;Help</source>
@@ -269,6 +288,10 @@
     <message>
         <source>Save screenshot…</source>
         <translation>保存截图…</translation>
+    </message>
+    <message>
+        <source>Export…</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>Settings…</source>
@@ -359,6 +382,18 @@
         <translation>某个指标…</translation>
     </message>
     <message>
+        <source>Run the same workload with other knobs…</source>
+        <translation>用其他旋钮重跑同一负载…</translation>
+    </message>
+    <message>
+        <source>Compare with…</source>
+        <translation>与…比较…</translation>
+    </message>
+    <message>
+        <source>Sweep…</source>
+        <translation>扫描…</translation>
+    </message>
+    <message>
         <source>Keys</source>
         <translation>快捷键</translation>
     </message>
@@ -411,6 +446,10 @@
         <translation>保存窗口图片</translation>
     </message>
     <message>
+        <source>export the run: Perfetto, CSV, JSON lines, film</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>full screen</source>
         <translation>全屏</translation>
     </message>
@@ -421,6 +460,120 @@
     <message>
         <source>Stop recording</source>
         <translation>停止录制</translation>
+    </message>
+</context>
+<context>
+    <name>CompareWindow</name>
+    <message>
+        <source>{first} and {second} – Cutaway</source>
+        <translation>{first} 与 {second} – Cutaway</translation>
+    </message>
+    <message>
+        <source>together by</source>
+        <translation>对齐方式</translation>
+    </message>
+    <message>
+        <source>Play both, or pause (Space)</source>
+        <translation>同时播放两者，或暂停（空格）</translation>
+    </message>
+    <message>
+        <source>One step back (←)</source>
+        <translation>后退一步（←）</translation>
+    </message>
+    <message>
+        <source>One step on (→)</source>
+        <translation>前进一步（→）</translation>
+    </message>
+    <message>
+        <source>What puts the two runs side by side: the number of the step, the time on the runs&apos; clocks, or how far one request has come</source>
+        <translation>两次运行如何对齐：按步号、按运行时钟的时间，或按某个请求的进度</translation>
+    </message>
+    <message>
+        <source>the same knobs</source>
+        <translation>旋钮相同</translation>
+    </message>
+    <message>
+        <source>Request {request}</source>
+        <translation>请求 {request}</translation>
+    </message>
+    <message>
+        <source>Request</source>
+        <translation>请求</translation>
+    </message>
+    <message>
+        <source>Step</source>
+        <translation>步</translation>
+    </message>
+    <message>
+        <source>Time</source>
+        <translation>时间</translation>
+    </message>
+    <message>
+        <source>step {a} · {b}   {s} s · {t} s</source>
+        <translation>第 {a} · {b} 步   {s} · {t} 秒</translation>
+    </message>
+    <message>
+        <source>{count} requests in both</source>
+        <translation>两者共有 {count} 个请求</translation>
+    </message>
+    <message>
+        <source>{count} requests in both, {first} and {second} in one</source>
+        <translation>共有 {count} 个请求，各自独有 {first} 与 {second} 个</translation>
+    </message>
+    <message>
+        <source>reading… {percent}%</source>
+        <translation>读取中… {percent}%</translation>
+    </message>
+    <message>
+        <source>throughput</source>
+        <translation type="unfinished">吞吐</translation>
+    </message>
+    <message>
+        <source>duration</source>
+        <translation>时长</translation>
+    </message>
+    <message>
+        <source>steps</source>
+        <translation>步数</translation>
+    </message>
+    <message>
+        <source>budget use</source>
+        <translation>预算使用</translation>
+    </message>
+    <message>
+        <source>KV use</source>
+        <translation>KV 使用</translation>
+    </message>
+    <message>
+        <source>KV use, most</source>
+        <translation>KV 使用峰值</translation>
+    </message>
+    <message>
+        <source>prefix-hit tokens</source>
+        <translation>前缀命中 token</translation>
+    </message>
+    <message>
+        <source>preemptions</source>
+        <translation type="unfinished">抢占</translation>
+    </message>
+    <message>
+        <source>evicted blocks</source>
+        <translation>驱逐的块</translation>
+    </message>
+</context>
+<context>
+    <name>Comparing</name>
+    <message>
+        <source>Compare with</source>
+        <translation>与之比较</translation>
+    </message>
+    <message>
+        <source>Recordings (*.mcap);;All files (*)</source>
+        <translation type="unfinished">录像 (*.mcap);;所有文件 (*)</translation>
+    </message>
+    <message>
+        <source>Nothing has run yet: there is nothing to compare or to run again.</source>
+        <translation>尚未运行任何内容：没有可比较或重跑的。</translation>
     </message>
 </context>
 <context>
@@ -479,7 +632,100 @@
     </message>
 </context>
 <context>
+    <name>CurvesChart</name>
+    <message>
+        <source>Over the run</source>
+        <translation>运行过程</translation>
+    </message>
+    <message>
+        <source>Budget use</source>
+        <translation>预算使用</translation>
+    </message>
+    <message>
+        <source>KV use</source>
+        <translation>KV 使用</translation>
+    </message>
+    <message>
+        <source>Waiting</source>
+        <translation>等待中</translation>
+    </message>
+    <message>
+        <source>nothing measured yet</source>
+        <translation>尚无测量</translation>
+    </message>
+</context>
+<context>
+    <name>DeltaChart</name>
+    <message>
+        <source>Per request</source>
+        <translation>逐个请求</translation>
+    </message>
+    <message>
+        <source>{better} quicker, {worse} slower</source>
+        <translation>{better} 个变快，{worse} 个变慢</translation>
+    </message>
+    <message>
+        <source>no request was measured in both runs</source>
+        <translation>没有请求在两次运行中都有测量</translation>
+    </message>
+</context>
+<context>
+    <name>DistributionChart</name>
+    <message>
+        <source>Distribution</source>
+        <translation>分布</translation>
+    </message>
+    <message>
+        <source>nothing measured yet</source>
+        <translation>尚无测量</translation>
+    </message>
+</context>
+<context>
     <name>Engine</name>
+    <message>
+        <source>{path} is a folder: name a file.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>There is no folder {folder}.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>{path} exists already and is left as it is.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>The disk is full: {path} was not written.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>{path} may not be written: choose another folder.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>{path} cannot be written ({reason}).</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>{folder} cannot be made ({reason}). Choose another place.</source>
+        <translation type="unfinished">无法创建 {folder}（{reason}），请换一个位置。</translation>
+    </message>
+    <message>
+        <source>There is no step {step}: the run has steps {first} to {last}.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>The first step ({first}) comes after the last one ({last}).</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Step {step} is no longer in memory: record the run, and export the recording.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Perfetto traces need the package {package}: install it with pip.</source>
+        <translation type="unfinished"></translation>
+    </message>
     <message>
         <source>The notes in {path} cannot be read: {reason}.</source>
         <translation>无法读取 {path} 中的笔记：{reason}。</translation>
@@ -677,6 +923,10 @@
         <translation>录制从运行中途开始：无法重现其决策。</translation>
     </message>
     <message>
+        <source>{count} requests were not finished when the recording ended; here they are served to their end.</source>
+        <translation>录制结束时有 {count} 个请求尚未完成；这里会一直服务到它们完成。</translation>
+    </message>
+    <message>
         <source>{path} could not be written in time.</source>
         <translation>未能及时写入 {path}。</translation>
     </message>
@@ -689,11 +939,11 @@
         <translation>升高 {amount}</translation>
     </message>
     <message>
-        <source>lower by {amount} percentage points</source>
+        <source>lower by {amount} points</source>
         <translation>降低 {amount} 个百分点</translation>
     </message>
     <message>
-        <source>higher by {amount} percentage points</source>
+        <source>higher by {amount} points</source>
         <translation>升高 {amount} 个百分点</translation>
     </message>
     <message>
@@ -868,6 +1118,38 @@
         <source>The prompt is larger than the whole pool. Shorten it or raise num_blocks.</source>
         <translation>prompt 比整个块池还大，请缩短或增大 num_blocks。</translation>
     </message>
+    <message>
+        <source>{path}: name it .png or .svg.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>{path}: name it .mp4 or .gif.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>{text} is no size: write it as 1280x720.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>{size} is no size for a film: from {smallest} to {largest}.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>{size}: width and height of an MP4 are even numbers.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>{fps} frames a second: from 1 to {most} are possible.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>{rate} steps a second: from 0.1 to {most} are possible.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Films need the package {package}: install it with pip.</source>
+        <translation type="unfinished"></translation>
+    </message>
 </context>
 <context>
     <name>EngineWatch</name>
@@ -898,6 +1180,136 @@
     <message>
         <source>The engine has stopped.</source>
         <translation>引擎已停止。</translation>
+    </message>
+</context>
+<context>
+    <name>ExportDialog</name>
+    <message>
+        <source>Export</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Perfetto trace, for ui.perfetto.dev</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>CSV tables of steps and requests</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Events as JSON lines</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Film (MP4)</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Film (GIF)</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>The first step of the export.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>The last step of the export.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>to</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Width and height of the film in pixels. A large film shows more panels.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Frames a second: more of them look smoother and make a larger file.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>How many engine steps pass in a second of the film. Motion takes a quarter of a second, so at 4 it is seen to its end.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>What</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Steps</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Size</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Frames a second</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Steps a second</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Export…</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Cancel</source>
+        <translation type="unfinished">取消</translation>
+    </message>
+    <message>
+        <source>Close</source>
+        <translation>关闭</translation>
+    </message>
+    <message>
+        <source>Folder for the tables</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Export to</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>{names} in {folder} will be replaced.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Cancelled: nothing was written.</source>
+        <translation type="unfinished"></translation>
+    </message>
+</context>
+<context>
+    <name>Exporting</name>
+    <message>
+        <source>There is nothing to export yet.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>{path} was written.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Open the folder</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Save picture…</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Save picture</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Pictures (*.png);;Drawings (*.svg)</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Choose…</source>
+        <translation type="unfinished">选择…</translation>
     </message>
 </context>
 <context>
@@ -2032,6 +2444,49 @@
     </message>
 </context>
 <context>
+    <name>RerunDialog</name>
+    <message>
+        <source>Run the same workload with other knobs</source>
+        <translation>用其他旋钮重跑同一负载</translation>
+    </message>
+    <message>
+        <source>Every request arrives as it was recorded and gets the tokens that it got; the forward passes are done and timed anew, without waiting where nothing runs. A live run is paused meanwhile. Then both runs are shown side by side.</source>
+        <translation>每个请求按录制时的方式到达，并得到当时的 token；前向计算会重新执行并计时，空闲处不等待。期间实时运行会暂停。之后两次运行并排显示。</translation>
+    </message>
+    <message>
+        <source>Run</source>
+        <translation type="unfinished">运行</translation>
+    </message>
+    <message>
+        <source>Cancel</source>
+        <translation type="unfinished">取消</translation>
+    </message>
+    <message>
+        <source>Close</source>
+        <translation>关闭</translation>
+    </message>
+    <message>
+        <source>No knob differs: every decision will be repeated, and only times are new.</source>
+        <translation>没有旋钮不同：每个决策都会重现，只有时间是新的。</translation>
+    </message>
+    <message>
+        <source>Reading the workload</source>
+        <translation>正在读取负载</translation>
+    </message>
+    <message>
+        <source>{done} of {all} requests done</source>
+        <translation>已完成 {done}/{all} 个请求</translation>
+    </message>
+    <message>
+        <source>Cancelling</source>
+        <translation>正在取消</translation>
+    </message>
+    <message>
+        <source>Cancelled: nothing was kept.</source>
+        <translation>已取消：未保留任何内容。</translation>
+    </message>
+</context>
+<context>
     <name>Scrubber</name>
     <message>
         <source>step {step}</source>
@@ -2114,6 +2569,13 @@
     <message>
         <source>NO RUN</source>
         <translation>无运行</translation>
+    </message>
+</context>
+<context>
+    <name>Stage</name>
+    <message>
+        <source>step {step} · {seconds} s</source>
+        <translation type="unfinished"></translation>
     </message>
 </context>
 <context>
@@ -2271,6 +2733,124 @@
     <message>
         <source>{n} steps</source>
         <translation>{n} 步</translation>
+    </message>
+</context>
+<context>
+    <name>SweepChart</name>
+    <message>
+        <source>Throughput and latency</source>
+        <translation>吞吐与延迟</translation>
+    </message>
+    <message>
+        <source>no point has been run yet</source>
+        <translation>尚未运行任何一点</translation>
+    </message>
+    <message>
+        <source>no other is better in all (Pareto front)</source>
+        <translation>没有其他点全面更好（Pareto 前沿）</translation>
+    </message>
+    <message>
+        <source>another one is better</source>
+        <translation>另有更好的点</translation>
+    </message>
+</context>
+<context>
+    <name>SweepWindow</name>
+    <message>
+        <source>Sweep – Cutaway</source>
+        <translation>扫描 – Cutaway</translation>
+    </message>
+    <message>
+        <source>Workload</source>
+        <translation type="unfinished">负载</translation>
+    </message>
+    <message>
+        <source>requests</source>
+        <translation type="unfinished">请求数</translation>
+    </message>
+    <message>
+        <source>Vary</source>
+        <translation>变化</translation>
+    </message>
+    <message>
+        <source>and</source>
+        <translation>以及</translation>
+    </message>
+    <message>
+        <source>the run that is shown</source>
+        <translation>当前显示的运行</translation>
+    </message>
+    <message>
+        <source>scenario: {title}</source>
+        <translation>场景：{title}</translation>
+    </message>
+    <message>
+        <source>A,B,C or LOW..HIGH or LOW..HIGH:COUNT</source>
+        <translation>A,B,C 或 低..高 或 低..高:个数</translation>
+    </message>
+    <message>
+        <source>Open the recording</source>
+        <translation>打开录制</translation>
+    </message>
+    <message>
+        <source>Cancel</source>
+        <translation type="unfinished">取消</translation>
+    </message>
+    <message>
+        <source>Run</source>
+        <translation type="unfinished">运行</translation>
+    </message>
+    <message>
+        <source>throughput</source>
+        <translation type="unfinished">吞吐</translation>
+    </message>
+    <message>
+        <source>KV use</source>
+        <translation>KV 使用</translation>
+    </message>
+    <message>
+        <source>preemptions</source>
+        <translation type="unfinished">抢占</translation>
+    </message>
+    <message>
+        <source>prefix hits</source>
+        <translation type="unfinished">前缀命中</translation>
+    </message>
+    <message>
+        <source>setting</source>
+        <translation>设置</translation>
+    </message>
+    <message>
+        <source>nothing else</source>
+        <translation>无</translation>
+    </message>
+    <message>
+        <source>{count} runs</source>
+        <translation>{count} 次运行</translation>
+    </message>
+    <message>
+        <source>Cancelled.</source>
+        <translation>已取消。</translation>
+    </message>
+    <message>
+        <source>Reading the workload</source>
+        <translation>正在读取负载</translation>
+    </message>
+    <message>
+        <source>Run {number} of {all}</source>
+        <translation>第 {number}/{all} 次运行</translation>
+    </message>
+    <message>
+        <source>Cancelling: what is done stays</source>
+        <translation>正在取消：已完成的会保留</translation>
+    </message>
+    <message>
+        <source>The recordings are in {folder}.</source>
+        <translation>录制保存在 {folder}。</translation>
+    </message>
+    <message>
+        <source>best</source>
+        <translation>最佳</translation>
     </message>
 </context>
 <context>

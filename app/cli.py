@@ -10,6 +10,7 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -102,6 +103,8 @@ def build_parser() -> argparse.ArgumentParser:
     run.add_argument("--set", action="append", default=[], metavar="KNOB=VALUE", dest="knobs",
                      help="turn a knob before the run starts; may be given several times")
     run.add_argument("--record", type=Path, metavar="FILE", help="record the run from its first step")
+    run.add_argument("--no-prompt-text", action="store_true",
+                     help="leave the prompts' texts and tokens out of recordings; how long they are stays")
     run.add_argument("--headless", action="store_true", help="no window: progress goes to stderr, and the run ends "
                                                              "when the scenario is exhausted")
     _add_exit(run, "from the engine running, the model being loaded")
@@ -267,6 +270,7 @@ def _run(arguments: argparse.Namespace) -> int:
         if path is not None:
             check_writable(path, what)
     spec = _run_spec(arguments, arguments.scenario, watched=not arguments.headless, knobs=knobs)
+    spec = replace(spec, record_prompt_text=not arguments.no_prompt_text)
     if arguments.headless:
         if arguments.screenshot:
             raise BadArguments("--screenshot needs the window; leave --headless out")

@@ -118,7 +118,8 @@ class RecorderFeed(threading.Thread):
                 break
         try:
             if self._engine.info is not None:  # else the model could not be had: there is nothing to record
-                self._recorder = Recorder(self.path, self._engine.info, self._state)
+                self._recorder = Recorder(self.path, self._engine.info, self._state,
+                                          prompt_text=self._engine.spec.record_prompt_text)
                 self._since = time.monotonic()
                 self._feed(self._recorder)
         finally:

@@ -45,7 +45,8 @@ IDLE_WAIT_S = 0.25
 class RunSpec:
     """What to run. ``model`` as for :func:`engine.model.library.find_model`; ``scenario`` a name or a path, None for
     an engine that only serves what it is sent. ``knobs`` override the scenario's. ``watched`` leaves a core to the
-    window, unless ``num_threads`` says how many to take.
+    window, unless ``num_threads`` says how many to take. Without ``record_prompt_text`` recordings of the run hold only
+    how long prompts are.
     """
 
     model: str | None = None
@@ -57,6 +58,7 @@ class RunSpec:
     num_threads: int = 0
     watched: bool = True
     max_model_len: int = 2048
+    record_prompt_text: bool = True
 
     def choose_threads(self) -> int:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

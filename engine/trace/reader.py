@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import stat
 import struct
+import zlib
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable
@@ -455,6 +456,9 @@ class _Opening:
             return False
         if self.size > CHECK_BYTES:
             return True
+        self.file.seek(block.offset + block.frame.detail_start)
+        if zlib.crc32(self.file.read(block.frame.detail_length)) != block.frame.detail_crc:
+            return False
         try:
             for record in scan(self.file, self.size, start):
                 if record.offset > end:

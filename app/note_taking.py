@@ -112,7 +112,7 @@ class NoteTaking(QObject):
             actions = [(self.tr("Save a copy…"), self.choose_copy)] if isinstance(session, ReplaySession) else []
             self._window.banner.tell(text, "warning", actions)
             return
-        if session.notes_file is None and session.notes.changed and not self._told_unsaved:
+        if not session.notes_files and session.notes.changed and not self._told_unsaved:
             self._told_unsaved = True
             text = self.tr("This run is not recorded: its notes go with it. R records it, with them.")
             self._window.banner.tell(text, "info")

@@ -67,6 +67,11 @@ class RecorderFeed(threading.Thread):
         return self._recorder.error if self._recorder is not None else None
 
     @property
+    def paths(self) -> list[Path]:
+        """The file, and those in which the recording goes on because it had become large."""
+        return list(self._recorder.paths) if self._recorder is not None else [self.path]
+
+    @property
     def bytes_written(self) -> int:
         return self._recorder.bytes_written if self._recorder is not None else 0
 

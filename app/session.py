@@ -146,14 +146,19 @@ class Session:
         return self._steps.notes
 
     @property
-    def notes_file(self) -> Path | None:
-        """Where the notes are kept: beside the recording. None as long as there is no recording."""
-        return None
+    def notes_files(self) -> list[Path]:
+        """Where the notes are kept: beside the recording. Nowhere as long as there is no recording."""
+        return []
 
     def save_notes(self) -> None:
         """Keep the notes beside the recording, if they have changed and there is one. Raises OSError."""
-        if self.notes_file is not None and self.notes.changed and self.source is not None:
-            write_notes(self.notes_file, self.notes, self.source.info)
+        if self.notes.changed and self.source is not None:
+            try:
+                for path in self.notes_files:
+                    write_notes(path, self.notes, self.source.info)
+            except OSError:
+                self.notes.touch()  # one of several may be written: all of them again next time
+                raise
 
     # ---- the view ------------------------------------------------------------------------------------------------
 
@@ -209,8 +214,8 @@ class ReplaySession(Session):
                 self._steps.notes = NoteBook(read_embedded_notes(path))
 
     @property
-    def notes_file(self) -> Path | None:
-        return notes_path(self.path) if self.path is not None else None
+    def notes_files(self) -> list[Path]:
+        return [notes_path(self.path)] if self.path is not None else []
 
 
 class LiveSession(Session):
@@ -317,13 +322,14 @@ class LiveSession(Session):
     def stop_recording(self) -> None:
         if self.recorder is not None:
             self.recorder.close(self.history)
+            self.notes.touch()  # it may have gone on in another file
             with suppress(OSError):  # the recording is what matters; the notes stay here to be saved elsewhere
                 self.save_notes()
 
     @property
-    def notes_file(self) -> Path | None:
-        """Beside the latest recording of this run."""
-        return notes_path(self.recorder.path) if self.recorder is not None else None
+    def notes_files(self) -> list[Path]:
+        """Beside the latest recording of this run, and each file in which that went on."""
+        return [notes_path(path) for path in self.recorder.paths] if self.recorder is not None else []
 
     def _pause_engine(self) -> None:
         self._engine_paused = True

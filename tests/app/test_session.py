@@ -325,7 +325,7 @@ def test_notes_of_a_live_run_go_with_its_recordings(start_live: Callable[..., Li
     session = start_live()
     advance_until(session, lambda: session.time.last_step > 20)
     session.notes.add("before it was recorded", 5)
-    assert session.notes_file is None
+    assert session.notes_files == []
     session.save_notes()
     assert session.notes.changed
     for name in ("a.mcap", "b.mcap"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 from pathlib import Path
 
 import msgspec
@@ -14,6 +15,7 @@ from mcap.reader import make_reader
 
 from engine.trace.events import RunInfo
 from engine.trace.history import LiveHistory
+from engine.trace.mcap_file import attachments_in_summary
 from engine.trace.notes import (
     MAX_TEXT,
     Note,
@@ -277,3 +279,34 @@ def test_copies_that_cannot_be_made_say_why_and_leave_nothing(run: LiveHistory, 
         copy_with_notes(recording, tmp_path / "nowhere" / "copy.mcap", book(), run.info)
     assert os.listdir(tmp_path) == ["other.mcap"]
     assert read_embedded_notes(tmp_path / "nothing.mcap") == []
+
+
+def test_a_copy_keeps_the_index(run: LiveHistory, recording: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy.mcap"
+    copy_with_notes(recording, copy, book(), run.info)
+    found = []
+    for path in (recording, copy):
+        with open(path, "rb") as file:
+            found.append(attachments_in_summary(file, path.stat().st_size))
+    assert found[0]
+    assert found[0] == found[1]
+
+
+def test_damage_never_raises(run: LiveHistory, recording: Path, tmp_path: Path) -> None:
+    copy, beside = tmp_path / "copy.mcap", tmp_path / "a.notes.json"
+    copy_with_notes(recording, copy, book(), run.info)
+    rng = random.Random(3)
+    embedded, text = copy.read_bytes(), encode_notes(book(), run.info)
+    where = embedded.rindex(NOTES_METADATA.encode(), 0, embedded.rindex(TEXTS[0].encode()))
+    for _ in range(150):
+        broken = bytearray(embedded)
+        at = rng.choice((rng.randrange(where - 20, len(embedded)), rng.randrange(len(embedded))))
+        broken[at] ^= 1 << rng.randrange(8)
+        copy.write_bytes(broken[:rng.choice((len(broken), rng.randrange(where, len(broken))))])
+        assert len(read_embedded_notes(copy)) <= 3
+        broken = bytearray(text)
+        for _ in range(rng.randrange(1, 4)):
+            broken[rng.randrange(len(text))] = rng.randrange(256)
+        beside.write_bytes(broken[:rng.choice((len(text), rng.randrange(len(text))))])
+        found, warnings = read_notes(beside, run.info)
+        assert len(found) == 3 or warnings

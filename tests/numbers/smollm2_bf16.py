@@ -1,0 +1,222 @@
+"""SmolLM2 in bfloat16 against transformers on real prompts: ``python -m tests.numbers.smollm2_bf16``.
+
+Both continue the same prompts greedily. Where they part, the table tells by how little the two tokens differed: in
+transformers' logits, in ours, and in float32, which is what both try to compute. A difference of no more than the
+distance between neighbouring bfloat16 numbers of that size is below what the format can tell apart. Before it stands
+how far each is from float32, over the logits of all tokens. Takes minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from engine.config import EngineConfig, SchedulerConfig
+from engine.model.library import find_model
+from engine.model.tokenizer import Tokenizer
+from engine.request import Request, SamplingParams
+from engine.runner import Runner
+from engine.scenario import PROMPT_FOLDER
+from engine.scheduler import Scheduler
+from tests.engine.forward_driver import Driver
+
+MAX_TOKENS = 32
+BLOCK = 16
+DOCUMENT_CHARACTERS = 700
+
+
+@dataclass
+class Parting:
+    """Where two continuations differ first, and by how little. Gaps are of logits, theirs minus ours."""
+
+    at: int
+    theirs: int
+    ours: int
+    gap_theirs: float
+    gap_ours: float
+    gap_float32: float
+    resolution: float
+
+    @property
+    def explained(self) -> bool:
+        """The two logits are the same or neighbours in transformers' bfloat16, or nearer than that in float32."""
+        return min(self.gap_theirs, abs(self.gap_float32)) <= self.resolution
+
+
+def real_prompts(tokenizer: Tokenizer, count: int) -> list[list[int]]:
+    """Questions of every kind in turn, and each fifth time a task with a piece of a document."""
+    questions = [_lines(path) for path in sorted((PROMPT_FOLDER / "questions").glob("*.txt"))]
+    tasks = _lines(PROMPT_FOLDER / "tasks" / "documents.txt")
+    documents = [path.read_text("utf-8") for path in sorted((PROMPT_FOLDER / "documents").glob("*.txt"))]
+    prompts = []
+    for i in range(count):
+        if i % 5 == 4:
+            turn = i // 5
+            document = documents[turn % len(documents)]
+            start = document.index("\n\n") if "\n\n" in document else 0
+            text = f"{tasks[turn % len(tasks)]}\n\n{document[start : start + DOCUMENT_CHARACTERS].strip()}"
+        else:
+            kind = questions[i % len(questions)]
+            text = kind[i // len(questions) % len(kind)]
+        prompts.append(tokenizer.chat([{"role": "user", "content": text}]))
+    return prompts
+
+
+def _lines(path: Path) -> list[str]:
+    return [line.strip() for line in path.read_text("utf-8").splitlines() if line.strip()]
+
+
+@torch.inference_mode()
+def transformers_greedy(model: Any, prompt: Sequence[int], max_tokens: int) -> tuple[list[int], torch.Tensor]:
+    """Transformers' own continuation with its own cache, and the logits that each token was chosen from."""
+    from transformers import DynamicCache
+
+    keyword = "cache" if "cache" in inspect.signature(model.model.forward).parameters else "past_key_values"
+    cache = {keyword: DynamicCache(config=model.config)}
+    ids, tokens, rows = torch.tensor([list(prompt)]), list[int](), list[torch.Tensor]()
+    for _ in range(max_tokens):
+        out = model(ids, use_cache=True, logits_to_keep=1, **cache)
+        rows.append(out.logits[0, -1].float())
+        tokens.append(int(rows[-1].argmax()))
+        ids = torch.tensor([[tokens[-1]]])
+    return tokens, torch.stack(rows)
+
+
+@torch.inference_mode()
+def transformers_logits(model: Any, prompt: Sequence[int], tokens: Sequence[int]) -> torch.Tensor:
+    """The logits from which each of ``tokens`` is chosen, given those before it."""
+    ids = torch.tensor([[*prompt, *tokens[:-1]]])
+    return model(ids, logits_to_keep=len(tokens)).logits[0].float()
+
+
+def make_runner(folder: Path, path: str, count: int, threads: int) -> tuple[Runner, SchedulerConfig]:
+    config = SchedulerConfig(block_size=BLOCK, num_blocks=1 + count * 30, max_num_seqs=count)
+    return Runner(folder, EngineConfig(dtype="bfloat16", num_threads=threads, scheduler=config), path=path), config
+
+
+def our_greedy(runner: Runner, config: SchedulerConfig, prompts: Sequence[list[int]]) -> list[list[int]]:
+    """Our continuations, all prompts at once through the scheduler."""
+    scheduler = Scheduler(config, ())
+    params = SamplingParams(max_tokens=MAX_TOKENS, ignore_eos=True)
+    requests = [Request(str(i), prompt, params) for i, prompt in enumerate(prompts)]
+    for request in requests:
+        scheduler.add_request(request)
+    while scheduler.requests:
+        plan = scheduler.schedule()
+        for request, _ in scheduler.commit(plan, runner.execute(plan)):
+            runner.free_request(request.request_id)
+    return [request.token_ids[request.num_prompt_tokens :] for request in requests]
+
+
+def our_logits(runner: Runner, config: SchedulerConfig, prompts: Sequence[list[int]],
+               continuations: Sequence[list[int]]) -> Iterator[torch.Tensor]:  # fmt: skip
+    """Our logits where each token of the given continuations is chosen, for one prompt after the other."""
+    runner.allocate_cache(config.num_blocks, config.block_size)
+    driver = Driver(runner, config.block_size, config.num_blocks)
+    requests = [driver.request(f"forced {i}", prompt) for i, prompt in enumerate(prompts)]
+    rows: list[list[torch.Tensor]] = [[] for _ in prompts]
+    for turn in range(len(continuations[0])):
+        for first in range(0, len(requests), 8):
+            group = requests[first : first + 8]
+            driver.step([(request, 4096) for request in group])
+            for i, request in enumerate(group, start=first):
+                rows[i].append(driver.logits[i - first])
+                request.token_ids[-1] = continuations[i][turn]
+    for request in requests:
+        runner.free_request(request.request_id)
+    yield from (torch.stack(of_one) for of_one in rows)
+
+
+def resolution(logit: float) -> float:
+    """The distance between neighbouring bfloat16 numbers of that size: 8 bits of precision."""
+    return 2.0 ** (math.floor(math.log2(abs(logit))) - 7)
+
+
+def parting(theirs: list[int], ours: list[int], logits_theirs: torch.Tensor, logits_ours: torch.Tensor,
+            logits_float32: torch.Tensor) -> Parting | None:  # fmt: skip
+    """Where two continuations part; None if they do not. Logits are those along theirs."""
+    for at, (a, b) in enumerate(zip(theirs, ours, strict=True)):
+        if a != b:
+            gaps = [float(row[at, a] - row[at, b]) for row in (logits_theirs, logits_ours, logits_float32)]
+            return Parting(at, a, b, *gaps, resolution=resolution(float(logits_float32[at, a])))
+    return None
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", help="a model folder; the default model if not given")
+    parser.add_argument("--prompts", type=int, default=50)
+    parser.add_argument("--path", choices=("auto", "torch", "both"), default="auto")
+    parser.add_argument("--threads", type=int, default=2)
+    args = parser.parse_args()
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    torch.set_num_threads(args.threads)
+    folder = find_model(args.model)
+    tokenizer = Tokenizer.load(folder)
+    prompts = real_prompts(tokenizer, args.prompts)
+    # Ours first: transformers takes minutes, and so long nobody wants to wait for a mistake of ours.
+    runners = [make_runner(folder, path, len(prompts), args.threads)
+               for path in (("auto", "torch") if args.path == "both" else (args.path,))]  # fmt: skip
+    ours = [our_greedy(*runner, prompts) for runner in runners]
+    narrow = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).eval()
+    theirs = [transformers_greedy(narrow, prompt, MAX_TOKENS) for prompt in prompts]
+    del narrow
+    wide = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    exact = [transformers_logits(wide, prompt, tokens) for prompt, (tokens, _) in zip(prompts, theirs, strict=True)]
+    del wide
+
+    print(f"{len(prompts)} prompts of {min(map(len, prompts))} to {max(map(len, prompts))} tokens, "
+          f"{MAX_TOKENS} tokens each")  # fmt: skip
+    print_distance("transformers, bfloat16", [logits for _, logits in theirs], exact)
+    good = True
+    for (runner, config), mine in zip(runners, ours, strict=True):
+        forced = list(our_logits(runner, config, prompts, [tokens for tokens, _ in theirs]))
+        print_distance(runner.forward_path, forced, exact)
+        found = [
+            parting(tokens, own, logits, along, right)
+            for (tokens, logits), own, along, right in zip(theirs, mine, forced, exact, strict=True)
+        ]
+        good = print_partings(found, exact, tokenizer) and good
+    return 0 if good else 1
+
+
+def print_partings(found: Sequence[Parting | None], exact: Sequence[torch.Tensor], tokenizer: Tokenizer) -> bool:
+    """The table; whether at least nine of ten continuations are the same and the others explained."""
+    print("  Where they part: the gaps between the two tokens' logits, and who chooses as float32 does.")
+    print("  prompt  token  theirs          ours            gap theirs    ours  float32  resolution  explained  choice")
+    for i, one in enumerate(found):
+        if one is None:
+            continue
+        best = int(exact[i][one.at].argmax())
+        whose = "theirs" if best == one.theirs else "ours" if best == one.ours else "neither"
+        a, b = (repr(tokenizer.decode([token])) for token in (one.theirs, one.ours))
+        print(f"  {i:>6} {one.at:>6}  {a:14}  {b:14}  {one.gap_theirs:>10.4f} {one.gap_ours:>7.4f} "
+              f"{one.gap_float32:>8.4f} {one.resolution:>11.4f}  {'yes' if one.explained else 'NO':9}  {whose}")
+    same = sum(one is None for one in found)
+    unexplained = sum(one is not None and not one.explained for one in found)
+    print(f"  The same {MAX_TOKENS} tokens: {same} of {len(found)}; not explained by bfloat16: {unexplained}")
+    return same >= 0.9 * len(found) and not unexplained
+
+
+def print_distance(name: str, logits: Sequence[torch.Tensor], exact: Sequence[torch.Tensor]) -> None:
+    """How far logits are from float32's, along the same texts."""
+    error = math.sqrt(sum(float((a - b).square().mean()) for a, b in zip(logits, exact, strict=True)) / len(exact))
+    rows = [(a.argmax(-1) == b.argmax(-1)) for a, b in zip(logits, exact, strict=True)]
+    agree, total = sum(int(row.sum()) for row in rows), sum(len(row) for row in rows)
+    print(f"{name}: logits off by {error:.4f} (root mean square); the same choice as float32 at {agree:,} of "
+          f"{total:,} tokens")  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.exit(main())

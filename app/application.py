@@ -129,12 +129,15 @@ class _Driver(QObject):
         self._request = request
         self._deadline: float | None = None
         self._status = 0
+        self._interrupted = False
         self.ended_cleanly = True
         self._timer = QTimer(self)
         self._timer.timeout.connect(self._look)
 
     def begin(self, patience: int = 40) -> None:
         """Start what was asked for, as soon as the window is on the screen (or a second later, whatever it does)."""
+        if self._interrupted:
+            return
         request, window = self._request, self._window
         handle = window.windowHandle()
         if patience and (handle is None or not handle.isExposed()):
@@ -157,7 +160,9 @@ class _Driver(QObject):
             window.close()
 
     def interrupted(self, number: int, frame: FrameType | None) -> None:
+        self._interrupted = True
         self._window.close()
+        QTimer.singleShot(0, QApplication.quit)  # where the event loop has not begun yet, closing does not end it
 
     def _look(self) -> None:
         request, session = self._request, self._window.session

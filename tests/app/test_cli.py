@@ -289,3 +289,12 @@ def test_a_run_that_cannot_be_begun_ends_with_a_reason() -> None:
     done = cutaway(code=code, timeout=30)
     assert done.returncode == 1
     assert "cutaway: there is no scenario file /no/such.toml" in done.stderr.splitlines()
+
+
+def test_a_signal_that_comes_before_the_event_loop_ends_the_program_too(recording: Path) -> None:
+    code = ("import os, signal, sys\nfrom PySide6.QtWidgets import QApplication\nfrom app.cli import main\n"
+            "run = QApplication.exec\n"
+            "QApplication.exec = lambda self: (os.kill(os.getpid(), signal.SIGTERM), run())[1]\n"
+            "sys.exit(main(sys.argv[1:]))")
+    done = cutaway("open", recording, code=code, timeout=30)
+    assert (done.returncode, done.stderr) == (0, "")

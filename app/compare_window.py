@@ -31,10 +31,16 @@ from widgets.token_budget import TokenBudget
 from widgets.view import Selection
 
 TICK_MS = 33
-GATHER_S = 0.008
+GATHER_S, GATHER_PLAYING_S = 0.02, 0.006
 """How long a tick may spend on taking in steps for the figures of requests."""
 
 REFRESH_S = 0.7
+REFRESH_SHARE = 0.1
+"""Figures are computed anew at most so often, and for at most this share of the time."""
+
+DRAWN_VALUES = 400_000
+"""Of more measurements than that, a distribution is drawn from every so-manieth."""
+
 POSITIONS_PER_S = 20.0
 EDGE = 8
 
@@ -93,7 +99,8 @@ class CompareWindow(QWidget):
         self._last_tick = time.perf_counter()
         self._lengths = (-1, -1)
         self._gathered = False
-        self._refreshed = 0.0
+        self._next_refresh = 0.0
+        self._others: tuple[dict[str, str], dict[str, str]] = ({}, {})  # a request's name in the other run
         self._deltas: list[RequestDelta] = []
         selection = Selection()
         self.table, self.distribution = ChangeTable(selection), DistributionChart(selection)
@@ -295,8 +302,7 @@ class CompareWindow(QWidget):
     def _share_selection(self, index: int) -> None:
         """What is chosen or hovered over in one run lights up in the other, if it is the same request there."""
         mine, other = self.sides[index].selection, self.sides[1 - index].selection
-        names = {(d.second if index else d.first).request_id: (d.first if index else d.second).request_id
-                 for d in self._deltas}
+        names = self._others[index]
         other.select(request_id=names.get(mine.request_id or ""))
         other.hover(request_id=names.get(mine.hovered_request or ""))
 
@@ -323,19 +329,22 @@ class CompareWindow(QWidget):
         lengths = self.comparison.first.series.n, self.comparison.second.series.n
         grown = lengths != self._lengths
         if not self._gathered or grown:
-            self._gathered = self.comparison.update(GATHER_S)
-            if now - self._refreshed > REFRESH_S or self._gathered:
-                self._refreshed = now
+            gathered, before = self.comparison.update(GATHER_PLAYING_S if self.playing else GATHER_S), self._gathered
+            self._gathered = gathered
+            if now > self._next_refresh or (gathered and not before):
                 self._refresh()
                 if grown:
                     self.realign()
+                cost = time.perf_counter() - now
+                self._next_refresh = now + max(REFRESH_S, cost / REFRESH_SHARE)
+            else:
+                self._gathered = False  # what has come is not shown yet
 
     def _play_on(self, elapsed: float) -> None:
         last = len(self.alignment) - 1
-        if self.sync.current == "time":
-            # The first run's clock goes by, or the second's once the first is over.
+        times = self.alignment.times
+        if times is not None:  # the runs' clocks go by as they did
             self._played += elapsed * 1e9
-            times = np.union1d(self.comparison.first.series.end_ns, self.comparison.second.series.end_ns)
             at = int(times[self.position]) + self._played
             target = int(np.searchsorted(times, at, "right")) - 1
             if target > self.position:
@@ -352,6 +361,8 @@ class CompareWindow(QWidget):
 
     def _refresh(self) -> None:
         self._deltas = self.comparison.deltas()
+        names = [(d.first.request_id, d.second.request_id) for d in self._deltas]
+        self._others = dict(names), {other: name for name, other in names}
         first, second = self.comparison.first.series, self.comparison.second.series
         self.table.set_rows([self._row(change) for change in self.comparison.changes()])
         only_first, only_second = (len(f.requests) - len(self._deltas) for f in self.comparison.figures)
@@ -362,8 +373,8 @@ class CompareWindow(QWidget):
         if not self._gathered and self.comparison.share < 1:
             note = self.tr("reading… {percent}%").format(percent=int(100 * self.comparison.share))
         self.table.set_note(note)
-        self.distribution.set_values((first.ttft_ns / 1e6, second.ttft_ns / 1e6),
-                                     (first.itl_ns / 1e6, second.itl_ns / 1e6))
+        self.distribution.set_values((_drawn_ms(first.ttft_ns), _drawn_ms(second.ttft_ns)),
+                                     (_drawn_ms(first.itl_ns), _drawn_ms(second.itl_ns)))
         self.delta_chart.set_changes([RequestChange(d.first.request_id, d.change("ttft_ms"), d.change("itl_ms"),
                                                     d.change("e2e_ms")) for d in self._deltas])
 
@@ -427,6 +438,11 @@ class CompareWindow(QWidget):
         if self._on_close is not None:
             self._on_close(self)
         super().closeEvent(event)
+
+
+def _drawn_ms(values_ns: np.ndarray) -> np.ndarray:
+    """Milliseconds of the latencies that are drawn."""
+    return values_ns[::max(1, len(values_ns) // DRAWN_VALUES)] / 1e6
 
 
 def figure_text(metric: str, unit: str, value: float) -> str:

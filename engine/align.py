@@ -13,11 +13,15 @@ from engine.trace.source import RunSource
 
 
 class Alignment:
-    """``first`` and ``second`` hold the runs' steps, one entry a position; both ascend."""
+    """``first`` and ``second`` hold the runs' steps, one entry a position; both ascend.
 
-    def __init__(self, first: np.ndarray, second: np.ndarray) -> None:
+    ``times`` are run-clock nanoseconds, one a position, where that is what the runs are aligned by.
+    """
+
+    def __init__(self, first: np.ndarray, second: np.ndarray, times: np.ndarray | None = None) -> None:
         self.first = first
         self.second = second
+        self.times = times
 
     def __len__(self) -> int:
         return len(self.first)
@@ -44,7 +48,7 @@ def by_step(first: RunSource, second: RunSource) -> Alignment:
 def by_time(first: RunSource, second: RunSource) -> Alignment:
     """Steps that were the latest to be over at the same time of the runs' clocks."""
     times = np.union1d(first.series.end_ns, second.series.end_ns)
-    return Alignment(*(_steps_at(run, times) for run in (first, second)))
+    return Alignment(_steps_at(first, times), _steps_at(second, times), times)
 
 
 def _steps_at(run: RunSource, times: np.ndarray) -> np.ndarray:

@@ -49,7 +49,7 @@ def test_a_distribution_of_anything(qtbot: Any, values: tuple[list[float], list[
     chart.tabs.choose("ttft")
     seen = colours(chart, 60)  # below the legend
     assert not chart.failure
-    assert (rgb(theme().accent) in seen) == bool(values[0])
+    assert (rgb(theme().warning) in seen) == bool(values[1])  # it is drawn over the first
 
 
 def test_the_two_runs_differ_in_more_than_colour(qtbot: Any) -> None:

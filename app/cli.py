@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from app.cli_bench import add_benches
 from app.cli_compare import add_comparing
+from app.cli_export import add_export
 from app.cli_generate import add_sampling, sampling_of
 from app.cli_trace import add_recording_bench, add_verify
 from engine.trace.knobs import KnobError, KnobValue, knob
@@ -122,6 +123,8 @@ def build_parser() -> argparse.ArgumentParser:
     info.set_defaults(command=_info)
 
     add_verify(commands, open_source)
+
+    add_export(commands, looks, _step_number, _positive_int, _positive, open_source)
 
     add_comparing(commands, _positive_int, DEFAULT_SCENARIO)
 

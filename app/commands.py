@@ -67,6 +67,7 @@ class Commands(QObject):
         self._add(self.file, "record_to", w.asking.choose_record_file, "Ctrl+Shift+R")
         self._add(self.file, "copy_notes", w.note_taking.choose_copy)
         self._add(self.file, "screenshot", w.asking.choose_screenshot, "Ctrl+Shift+S")
+        self._add(self.file, "export", w.exporting.show_dialog, "Ctrl+E")
         self.file.addSeparator()
         self._add(self.file, "settings", w.asking.show_settings, "Ctrl+,").setMenuRole(QAction.MenuRole.PreferencesRole)
         self._add(self.file, "quit", w.close, "Ctrl+Q").setMenuRole(QAction.MenuRole.QuitRole)
@@ -154,6 +155,7 @@ class Commands(QObject):
             "record_to": self.tr("Record to file…"),
             "copy_notes": self.tr("Save a copy with notes…"),
             "screenshot": self.tr("Save screenshot…"),
+            "export": self.tr("Export…"),
             "settings": self.tr("Settings…"),
             "quit": self.tr("Quit"),
             "arrange": self.tr("Move panels by their title bars"),
@@ -200,6 +202,7 @@ class Commands(QObject):
             ("O", self.tr("open a recording (also Ctrl+O)")),
             ("Ctrl+,", self.tr("theme, language and motion")),
             ("Ctrl+Shift+S", self.tr("save a picture of the window")),
+            ("Ctrl+E", self.tr("export the run: Perfetto, CSV, JSON lines, film")),
             ("F11", self.tr("full screen")),
             ("?", self.tr("this list")),
         ]

@@ -12,6 +12,20 @@ from engine.model.problems import TEXTS, ModelProblem
 from engine.trace.events import Refused
 from engine.trace.source import Notice
 
+EXPORT_TEXTS = (
+    QT_TRANSLATE_NOOP("Engine", "{path} is a folder: name a file."),
+    QT_TRANSLATE_NOOP("Engine", "There is no folder {folder}."),
+    QT_TRANSLATE_NOOP("Engine", "{path} exists already and is left as it is."),
+    QT_TRANSLATE_NOOP("Engine", "The disk is full: {path} was not written."),
+    QT_TRANSLATE_NOOP("Engine", "{path} may not be written: choose another folder."),
+    QT_TRANSLATE_NOOP("Engine", "{path} cannot be written ({reason})."),
+    QT_TRANSLATE_NOOP("Engine", "{folder} cannot be made ({reason}). Choose another place."),
+    QT_TRANSLATE_NOOP("Engine", "There is no step {step}: the run has steps {first} to {last}."),
+    QT_TRANSLATE_NOOP("Engine", "The first step ({first}) comes after the last one ({last})."),
+    QT_TRANSLATE_NOOP("Engine", "Step {step} is no longer in memory: record the run, and export the recording."),
+    QT_TRANSLATE_NOOP("Engine", "Perfetto traces need the package {package}: install it with pip."),
+)
+
 NOTE_TEXTS = (
     QT_TRANSLATE_NOOP("Engine", "The notes in {path} cannot be read: {reason}."),
     QT_TRANSLATE_NOOP("Engine", "{path} is too large to be a file of notes."),
@@ -26,6 +40,7 @@ NOTE_TEXTS = (
 
 RECORDING_TEXTS = (
     *NOTE_TEXTS,
+    *EXPORT_TEXTS,
     QT_TRANSLATE_NOOP("Engine", "Steps before {step} were dropped to keep memory in bounds."),
     QT_TRANSLATE_NOOP("Engine", "{path} cannot be read: {reason}."),
     QT_TRANSLATE_NOOP("Engine", "{path} is a folder, not a recording."),

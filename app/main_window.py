@@ -19,6 +19,7 @@ from app.commands import Commands
 from app.comparing import Comparing
 from app.engine_texts import say
 from app.engine_watch import EngineWatch
+from app.export_window import Exporting
 from app.frame_clock import FrameClock
 from app.layouts import Docks
 from app.note_taking import NoteTaking
@@ -71,6 +72,7 @@ class MainWindow(QMainWindow):
         self._build_frame()
         self.docks = Docks(self, self.panels)
         self.asking = Asking(self)
+        self.exporting = Exporting(self)
         self.note_taking = NoteTaking(self)
         self.comparing = Comparing(self)
         self.commands = Commands(self, self._menu_bar)
@@ -403,6 +405,7 @@ class MainWindow(QMainWindow):
 
     def closeEvent(self, event: QCloseEvent) -> None:
         self.clock.stop()
+        self.exporting.stop()
         self.settings.save_layout(self.saveGeometry(), self.saveState())
         self.settings.sync()
         self.hide()  # a step of the engine may take a second or two to end, which nobody has to watch

@@ -9,6 +9,7 @@ from PySide6.QtGui import (
     QHelpEvent,
     QKeyEvent,
     QMouseEvent,
+    QPaintEngine,
     QPainter,
     QPen,
     QPixmap,
@@ -184,6 +185,9 @@ class BlockTable(Panel):
         if ready:
             assert self._view is not None
             self._lay_out(self._view.state, rect)
+        if painter.paintEngine().type() == QPaintEngine.Type.SVG:  # where text is to stay text
+            self._paint_still(painter, rect, ready)
+            return
         key = (self.size(), ratio, theme().name, self._texts, self.value, self._seen, self._scroll,
                self.selection.request_id, self.selection.hovered_request)
         if self._ground is None or self._ground.size() != self.size() * ratio:
@@ -193,14 +197,17 @@ class BlockTable(Panel):
         if key != self._ground_shows:
             self._ground_shows = key
             onto = QPainter(self._ground)
-            super().paint_ground(onto, self.rect())
-            if ready:
-                assert self._view is not None
-                self._paint_row_grounds(onto)
-                self._paint_row_texts(onto)
-                self._paint_footer(onto, self._view.state, rect)
+            self._paint_still(onto, rect, ready)
             onto.end()
         painter.drawPixmap(0, 0, self._ground)
+
+    def _paint_still(self, painter: QPainter, rect: QRectF, ready: bool) -> None:
+        super().paint_ground(painter, self.rect())
+        if ready:
+            assert self._view is not None
+            self._paint_row_grounds(painter)
+            self._paint_row_texts(painter)
+            self._paint_footer(painter, self._view.state, rect)
 
     def _ready(self, rect: QRectF) -> bool:
         return self._view is not None and rect.height() >= 2 * _FOOTER and rect.width() > 0

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 class Motion:
@@ -15,11 +17,22 @@ class Motion:
 
     DURATION = 0.25
     enabled = True
+    _moment: float | None = None
 
-    @staticmethod
-    def now() -> float:
+    @classmethod
+    def now(cls) -> float:
         """The clock of ``View.shown_at``, in seconds."""
-        return time.perf_counter()
+        return time.perf_counter() if cls._moment is None else cls._moment
+
+    @classmethod
+    @contextmanager
+    def at(cls, moment: float) -> Iterator[None]:
+        """Inside the block it is ``moment``: whatever is painted there is painted as it looks then."""
+        before, cls._moment = cls._moment, moment
+        try:
+            yield
+        finally:
+            cls._moment = before
 
     @classmethod
     def progress(cls, shown_at: float, now: float | None = None) -> float:

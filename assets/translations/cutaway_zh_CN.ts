@@ -291,7 +291,7 @@
     </message>
     <message>
         <source>Export…</source>
-        <translation type="unfinished"></translation>
+        <translation>导出…</translation>
     </message>
     <message>
         <source>Settings…</source>
@@ -447,7 +447,7 @@
     </message>
     <message>
         <source>export the run: Perfetto, CSV, JSON lines, film</source>
-        <translation type="unfinished"></translation>
+        <translation>导出这次运行：Perfetto、CSV、JSON lines、影片</translation>
     </message>
     <message>
         <source>full screen</source>
@@ -684,27 +684,27 @@
     <name>Engine</name>
     <message>
         <source>{path} is a folder: name a file.</source>
-        <translation type="unfinished"></translation>
+        <translation>{path} 是文件夹：请指定一个文件。</translation>
     </message>
     <message>
         <source>There is no folder {folder}.</source>
-        <translation type="unfinished"></translation>
+        <translation>没有文件夹 {folder}。</translation>
     </message>
     <message>
         <source>{path} exists already and is left as it is.</source>
-        <translation type="unfinished"></translation>
+        <translation>{path} 已经存在，保持原样。</translation>
     </message>
     <message>
         <source>The disk is full: {path} was not written.</source>
-        <translation type="unfinished"></translation>
+        <translation>磁盘已满：{path} 没有写出。</translation>
     </message>
     <message>
         <source>{path} may not be written: choose another folder.</source>
-        <translation type="unfinished"></translation>
+        <translation>没有权限写入 {path}：请选择别的文件夹。</translation>
     </message>
     <message>
         <source>{path} cannot be written ({reason}).</source>
-        <translation type="unfinished"></translation>
+        <translation>无法写入 {path}（{reason}）。</translation>
     </message>
     <message>
         <source>{folder} cannot be made ({reason}). Choose another place.</source>
@@ -712,19 +712,19 @@
     </message>
     <message>
         <source>There is no step {step}: the run has steps {first} to {last}.</source>
-        <translation type="unfinished"></translation>
+        <translation>没有第 {step} 步：这次运行有第 {first} 步到第 {last} 步。</translation>
     </message>
     <message>
         <source>The first step ({first}) comes after the last one ({last}).</source>
-        <translation type="unfinished"></translation>
+        <translation>起始步（{first}）在结束步（{last}）之后。</translation>
     </message>
     <message>
         <source>Step {step} is no longer in memory: record the run, and export the recording.</source>
-        <translation type="unfinished"></translation>
+        <translation>第 {step} 步已不在内存中：请先录制，再导出录像。</translation>
     </message>
     <message>
         <source>Perfetto traces need the package {package}: install it with pip.</source>
-        <translation type="unfinished"></translation>
+        <translation>导出 Perfetto trace 需要 {package} 包：请用 pip 安装。</translation>
     </message>
     <message>
         <source>The notes in {path} cannot be read: {reason}.</source>
@@ -1120,35 +1120,35 @@
     </message>
     <message>
         <source>{path}: name it .png or .svg.</source>
-        <translation type="unfinished"></translation>
+        <translation>{path}：文件名请以 .png 或 .svg 结尾。</translation>
     </message>
     <message>
         <source>{path}: name it .mp4 or .gif.</source>
-        <translation type="unfinished"></translation>
+        <translation>{path}：文件名请以 .mp4 或 .gif 结尾。</translation>
     </message>
     <message>
         <source>{text} is no size: write it as 1280x720.</source>
-        <translation type="unfinished"></translation>
+        <translation>{text} 不是尺寸：请写成 1280x720 的形式。</translation>
     </message>
     <message>
         <source>{size} is no size for a film: from {smallest} to {largest}.</source>
-        <translation type="unfinished"></translation>
+        <translation>影片不能是 {size}：尺寸须在 {smallest} 到 {largest} 之间。</translation>
     </message>
     <message>
         <source>{size}: width and height of an MP4 are even numbers.</source>
-        <translation type="unfinished"></translation>
+        <translation>{size}：MP4 的宽和高须是偶数。</translation>
     </message>
     <message>
         <source>{fps} frames a second: from 1 to {most} are possible.</source>
-        <translation type="unfinished"></translation>
+        <translation>每秒 {fps} 帧：可以是 1 到 {most}。</translation>
     </message>
     <message>
         <source>{rate} steps a second: from 0.1 to {most} are possible.</source>
-        <translation type="unfinished"></translation>
+        <translation>每秒 {rate} 步：可以是 0.1 到 {most}。</translation>
     </message>
     <message>
         <source>Films need the package {package}: install it with pip.</source>
-        <translation type="unfinished"></translation>
+        <translation>制作影片需要 {package} 包：请用 pip 安装。</translation>
     </message>
 </context>
 <context>
@@ -1186,75 +1186,75 @@
     <name>ExportDialog</name>
     <message>
         <source>Export</source>
-        <translation type="unfinished"></translation>
+        <translation>导出</translation>
     </message>
     <message>
         <source>Perfetto trace, for ui.perfetto.dev</source>
-        <translation type="unfinished"></translation>
+        <translation>Perfetto trace，供 ui.perfetto.dev 使用</translation>
     </message>
     <message>
         <source>CSV tables of steps and requests</source>
-        <translation type="unfinished"></translation>
+        <translation>步与请求的 CSV 表格</translation>
     </message>
     <message>
         <source>Events as JSON lines</source>
-        <translation type="unfinished"></translation>
+        <translation>事件（JSON lines）</translation>
     </message>
     <message>
         <source>Film (MP4)</source>
-        <translation type="unfinished"></translation>
+        <translation>影片（MP4）</translation>
     </message>
     <message>
         <source>Film (GIF)</source>
-        <translation type="unfinished"></translation>
+        <translation>影片（GIF）</translation>
     </message>
     <message>
         <source>The first step of the export.</source>
-        <translation type="unfinished"></translation>
+        <translation>导出的第一步。</translation>
     </message>
     <message>
         <source>The last step of the export.</source>
-        <translation type="unfinished"></translation>
+        <translation>导出的最后一步。</translation>
     </message>
     <message>
         <source>to</source>
-        <translation type="unfinished"></translation>
+        <translation>到</translation>
     </message>
     <message>
         <source>Width and height of the film in pixels. A large film shows more panels.</source>
-        <translation type="unfinished"></translation>
+        <translation>影片的宽和高，以像素计。大的影片显示更多面板。</translation>
     </message>
     <message>
         <source>Frames a second: more of them look smoother and make a larger file.</source>
-        <translation type="unfinished"></translation>
+        <translation>每秒帧数：越多越流畅，文件也越大。</translation>
     </message>
     <message>
         <source>How many engine steps pass in a second of the film. Motion takes a quarter of a second, so at 4 it is seen to its end.</source>
-        <translation type="unfinished"></translation>
+        <translation>影片每秒经过多少引擎步。动画持续四分之一秒，因此设为 4 时能完整看到。</translation>
     </message>
     <message>
         <source>What</source>
-        <translation type="unfinished"></translation>
+        <translation>内容</translation>
     </message>
     <message>
         <source>Steps</source>
-        <translation type="unfinished"></translation>
+        <translation>步</translation>
     </message>
     <message>
         <source>Size</source>
-        <translation type="unfinished"></translation>
+        <translation>尺寸</translation>
     </message>
     <message>
         <source>Frames a second</source>
-        <translation type="unfinished"></translation>
+        <translation>每秒帧数</translation>
     </message>
     <message>
         <source>Steps a second</source>
-        <translation type="unfinished"></translation>
+        <translation>每秒步数</translation>
     </message>
     <message>
         <source>Export…</source>
-        <translation type="unfinished"></translation>
+        <translation>导出…</translation>
     </message>
     <message>
         <source>Cancel</source>
@@ -1266,46 +1266,46 @@
     </message>
     <message>
         <source>Folder for the tables</source>
-        <translation type="unfinished"></translation>
+        <translation>存放表格的文件夹</translation>
     </message>
     <message>
         <source>Export to</source>
-        <translation type="unfinished"></translation>
+        <translation>导出到</translation>
     </message>
     <message>
         <source>{names} in {folder} will be replaced.</source>
-        <translation type="unfinished"></translation>
+        <translation>{folder} 中的 {names} 将被替换。</translation>
     </message>
     <message>
         <source>Cancelled: nothing was written.</source>
-        <translation type="unfinished"></translation>
+        <translation>已取消：没有写出任何文件。</translation>
     </message>
 </context>
 <context>
     <name>Exporting</name>
     <message>
         <source>There is nothing to export yet.</source>
-        <translation type="unfinished"></translation>
+        <translation>还没有可导出的内容。</translation>
     </message>
     <message>
         <source>{path} was written.</source>
-        <translation type="unfinished"></translation>
+        <translation>{path} 已写出。</translation>
     </message>
     <message>
         <source>Open the folder</source>
-        <translation type="unfinished"></translation>
+        <translation>打开文件夹</translation>
     </message>
     <message>
         <source>Save picture…</source>
-        <translation type="unfinished"></translation>
+        <translation>保存图片…</translation>
     </message>
     <message>
         <source>Save picture</source>
-        <translation type="unfinished"></translation>
+        <translation>保存图片</translation>
     </message>
     <message>
         <source>Pictures (*.png);;Drawings (*.svg)</source>
-        <translation type="unfinished"></translation>
+        <translation>图片 (*.png);;矢量图 (*.svg)</translation>
     </message>
     <message>
         <source>Choose…</source>
@@ -2575,7 +2575,7 @@
     <name>Stage</name>
     <message>
         <source>step {step} · {seconds} s</source>
-        <translation type="unfinished"></translation>
+        <translation>第 {step} 步 · {seconds} s</translation>
     </message>
 </context>
 <context>

@@ -6,9 +6,9 @@ leaves nothing behind. Files get a temporary name in the same folder until they 
 only replaced with ``overwrite``. All raise :class:`ExportError`, whose text is for people and can be translated.
 """
 
-from engine.trace.export.files import ExportError
+from engine.trace.export.files import ExportError, ExportFailed
 from engine.trace.export.jsonl import export_jsonl, read_jsonl
 from engine.trace.export.perfetto import export_perfetto
 from engine.trace.export.tables import export_csv
 
-__all__ = ["ExportError", "export_csv", "export_jsonl", "export_perfetto", "read_jsonl"]
+__all__ = ["ExportError", "ExportFailed", "export_csv", "export_jsonl", "export_perfetto", "read_jsonl"]

@@ -12,21 +12,21 @@ from engine.trace.source import Notice
 
 
 class ExportError(Exception):
-    """An export cannot be made. ``notice`` says why, for people; it can be translated."""
+    """An export cannot be made. Its argument is a :class:`Notice` that says why, for people; it can be translated."""
 
-    def __init__(self, template: str, **values: object) -> None:
-        self.notice = Notice(template, **values)
-        super().__init__(str(self.notice))
+
+class ExportFailed(ExportError):
+    """The disk refused in the middle of it: nothing that the user asked for was wrong."""
 
 
 def check_target(path: Path, *, overwrite: bool) -> None:
     """Raise :class:`ExportError` when a file cannot come to be at ``path``, or must not."""
     if path.is_dir():
-        raise ExportError("{path} is a folder: name a file.", path=path)
+        raise ExportError(Notice("{path} is a folder: name a file.", path=path))
     if not path.parent.is_dir():
-        raise ExportError("There is no folder {folder}.", folder=path.parent)
+        raise ExportError(Notice("There is no folder {folder}.", folder=path.parent))
     if not overwrite and (path.exists() or path.is_symlink()):
-        raise ExportError("{path} exists already and is left as it is.", path=path)
+        raise ExportError(Notice("{path} exists already and is left as it is.", path=path))
 
 
 @contextlib.contextmanager
@@ -59,8 +59,8 @@ def _disk_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as failure:
         if failure.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise ExportError("The disk is full: {path} was not written.", path=path) from None
+            raise ExportFailed(Notice("The disk is full: {path} was not written.", path=path)) from None
         if failure.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-            raise ExportError("{path} may not be written: choose another folder.", path=path) from None
-        raise ExportError("{path} cannot be written ({reason}).", path=path,
-                          reason=failure.strerror or failure) from None
+            raise ExportError(Notice("{path} may not be written: choose another folder.", path=path)) from None
+        raise ExportFailed(Notice("{path} cannot be written ({reason}).", path=path,
+                                  reason=failure.strerror or failure)) from None

@@ -22,7 +22,7 @@ from typing import Any, BinaryIO
 from engine.trace.events import Evicted, Finished, PhaseTimes, Scheduled, StepEvents
 from engine.trace.export.files import ExportError, new_file
 from engine.trace.export.walk import events_of, state_before, step_range
-from engine.trace.source import RunSource
+from engine.trace.source import Notice, RunSource
 from engine.trace.state import EngineState, is_prefill_share
 
 LOOK_BACK = 256
@@ -64,8 +64,8 @@ class _Trace:
         try:
             from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as protos
         except ImportError:
-            raise ExportError("Perfetto traces need the package {package}: install it with pip.",
-                              package="perfetto") from None
+            raise ExportError(Notice("Perfetto traces need the package {package}: install it with pip.",
+                                     package="perfetto")) from None
         self._file = file
         self._packet = protos.TracePacket()
         self.begin, self.end = protos.TrackEvent.TYPE_SLICE_BEGIN, protos.TrackEvent.TYPE_SLICE_END

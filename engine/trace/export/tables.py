@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from engine.trace.events import Evicted, StepEvents
 from engine.trace.export.files import ExportError, new_file
 from engine.trace.export.walk import events_of, state_before, step_range
-from engine.trace.source import RunSource
+from engine.trace.source import Notice, RunSource
 from engine.trace.state import EngineState, RequestView, is_prefill_share
 
 STEP_COLUMNS = {
@@ -110,8 +110,8 @@ def _make_folder(folder: Path) -> bool:
     try:
         folder.mkdir()
     except OSError as failure:
-        raise ExportError("{folder} cannot be made ({reason}). Choose another place.", folder=folder,
-                          reason=failure.strerror or failure) from None
+        raise ExportError(Notice("{folder} cannot be made ({reason}). Choose another place.", folder=folder,
+                                 reason=failure.strerror or failure)) from None
     return True
 
 

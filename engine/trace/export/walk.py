@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from engine.trace.events import StepEvents
 from engine.trace.export.files import ExportError
-from engine.trace.source import RunSource
+from engine.trace.source import Notice, RunSource
 from engine.trace.state import EngineState
 
 
@@ -12,14 +12,14 @@ def step_range(source: RunSource, first: int | None, last: int | None) -> tuple[
     """The steps to export, both inclusive; None means the run's own end. Raises :class:`ExportError`."""
     known = source.first_step, source.last_step
     if known[1] < 0:
-        raise ExportError("There is no step in the recording.")
+        raise ExportError(Notice("There is no step in the recording."))
     start, stop = known[0] if first is None else first, known[1] if last is None else last
     for step in (start, stop):
         if not known[0] <= step <= known[1]:
-            raise ExportError("There is no step {step}: the run has steps {first} to {last}.", step=step,
-                              first=known[0], last=known[1])
+            raise ExportError(Notice("There is no step {step}: the run has steps {first} to {last}.", step=step,
+                                     first=known[0], last=known[1]))
     if start > stop:
-        raise ExportError("The first step ({first}) comes after the last one ({last}).", first=start, last=stop)
+        raise ExportError(Notice("The first step ({first}) comes after the last one ({last}).", first=start, last=stop))
     return start, stop
 
 
@@ -28,8 +28,7 @@ def events_of(source: RunSource, step: int) -> StepEvents:
     try:
         return source.events(step)
     except IndexError:
-        raise ExportError("Step {step} is no longer in memory: record the run, and export the recording.",
-                          step=step) from None
+        raise _dropped(step) from None
 
 
 def state_before(source: RunSource, step: int) -> EngineState:
@@ -37,5 +36,9 @@ def state_before(source: RunSource, step: int) -> EngineState:
     try:
         return source.state_at(step - 1)
     except IndexError:
-        raise ExportError("Step {step} is no longer in memory: record the run, and export the recording.",
-                          step=step) from None
+        raise _dropped(step) from None
+
+
+def _dropped(step: int) -> ExportError:
+    return ExportError(Notice("Step {step} is no longer in memory: record the run, and export the recording.",
+                              step=step))

@@ -102,15 +102,15 @@ def _restyle() -> None:
 
 def run_application(request: WindowRequest) -> int:
     """Show the window until it is closed. Returns the exit status."""
+    signals = _Signals()  # before there is a window: Qt swallows a KeyboardInterrupt that is raised below it
     app = make_application()
     settings = Settings(remember=not request.scripted)
     themes.set(request.theme or settings.theme)  # what the command line asks for holds for this start only
     window = MainWindow(settings, Language(request.language or settings.language))
     window.show()
-    driver = _Driver(window, request)
+    driver = _Driver(window, request, signals)
+    signals.window = window
     QTimer.singleShot(0, driver.begin)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, driver.interrupted)
     status = app.exec()
     status = driver.finish(status)
     sys.stdout.flush()
@@ -120,23 +120,41 @@ def run_application(request: WindowRequest) -> int:
     return status
 
 
+class _Signals:
+    """Ctrl-C and SIGTERM close the window, whenever they come."""
+
+    def __init__(self) -> None:
+        self.came = False
+        self.window: MainWindow | None = None
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self)
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        self.came = True
+        if self.window is not None:
+            self.window.close()
+            QTimer.singleShot(0, QApplication.quit)  # before the event loop has begun, closing does not end it
+
+
 class _Driver(QObject):
     """Begins the run, and ends the program when its time has come."""
 
-    def __init__(self, window: MainWindow, request: WindowRequest) -> None:
+    def __init__(self, window: MainWindow, request: WindowRequest, signals: _Signals) -> None:
         super().__init__(window)
+        self._signals = signals
         self._window = window
         self._request = request
         self._deadline: float | None = None
         self._status = 0
-        self._interrupted = False
         self.ended_cleanly = True
         self._timer = QTimer(self)
         self._timer.timeout.connect(self._look)
 
     def begin(self, patience: int = 40) -> None:
         """Start what was asked for, as soon as the window is on the screen (or a second later, whatever it does)."""
-        if self._interrupted:
+        if self._signals.came:
+            self._window.close()
+            QApplication.quit()
             return
         request, window = self._request, self._window
         handle = window.windowHandle()
@@ -158,11 +176,6 @@ class _Driver(QObject):
             self._timer.stop()
             self._status = 1
             window.close()
-
-    def interrupted(self, number: int, frame: FrameType | None) -> None:
-        self._interrupted = True
-        self._window.close()
-        QTimer.singleShot(0, QApplication.quit)  # where the event loop has not begun yet, closing does not end it
 
     def _look(self) -> None:
         request, session = self._request, self._window.session

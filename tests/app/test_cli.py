@@ -298,3 +298,15 @@ def test_a_signal_that_comes_before_the_event_loop_ends_the_program_too(recordin
             "sys.exit(main(sys.argv[1:]))")
     done = cutaway("open", recording, code=code, timeout=30)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_ctrl_c_while_the_window_is_built_ends_the_program(recording: Path) -> None:
+    code = ("import os, signal, sys\nfrom app import application\nfrom app.cli import main\n"
+            "build = application.MainWindow.resizeEvent\n"
+            "def resized(self, event):\n"
+            "    os.kill(os.getpid(), signal.SIGINT)\n"
+            "    build(self, event)\n"
+            "application.MainWindow.resizeEvent = resized\n"
+            "sys.exit(main(sys.argv[1:]))")
+    done = cutaway("open", recording, code=code, timeout=30)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,4 +1,7 @@
-"""What the main window does with other runs: run the workload again, compare, sweep. Keeps the windows it opens."""
+"""What the main window does with other runs: run the workload again, compare, sweep. Keeps the windows it opens.
+
+Those are imported when they are first asked for: a window that only shows a run is up without them.
+"""
 
 from __future__ import annotations
 
@@ -12,27 +15,27 @@ from PySide6.QtCore import QObject
 from PySide6.QtWidgets import QFileDialog, QWidget
 
 from app.asking import recordings_folder
-from app.compare_window import CompareWindow, run_name
 from app.engine_texts import say
-from app.rerun_dialog import Loader, RerunDialog, load_for
 from app.session import LiveSession, ReplaySession
-from app.sweep_window import SweepWindow
 from engine.trace.reader import RecordingError, open_recording
 from engine.trace.source import RunSource
 
 if TYPE_CHECKING:
+    from app.compare_window import CompareWindow
     from app.main_window import MainWindow
+    from app.rerun_dialog import Loader, RerunDialog
+    from app.sweep_window import SweepWindow
 
 PATIENCE_S = 2.0
 
 
 class Comparing(QObject):
-    """The three commands of the Run menu, for ``window``. ``load`` is how models are loaded for them."""
+    """The three commands of the Run menu, for ``window``. ``load`` loads models for them, if not the usual way."""
 
     def __init__(self, window: MainWindow) -> None:
         super().__init__(window)
         self._window = window
-        self.load: Loader = load_for
+        self.load: Loader | None = None
         self.windows: list[QWidget] = []
         self._jobs: list[threading.Thread] = []
         self._held: LiveSession | None = None  # the live run that waits while another run is timed
@@ -44,9 +47,11 @@ class Comparing(QObject):
         source = self._source()
         if source is None:
             return None
+        from app.rerun_dialog import RerunDialog, load_for
+
         path = recordings_folder() / f"{self._name()}-rerun-{datetime.now():%Y%m%d-%H%M%S}.mcap"
-        dialog = RerunDialog(self._window, source, path, self._rerun_done, load=self.load, on_end=self._ended,
-                             on_busy=self._hold)
+        dialog = RerunDialog(self._window, source, path, self._rerun_done, load=self.load or load_for,
+                             on_end=self._ended, on_busy=self._hold)
         self._keep(dialog)
         return dialog
 
@@ -63,12 +68,15 @@ class Comparing(QObject):
 
     def sweep(self) -> SweepWindow:
         """Open the window for sweeps."""
+        from app.rerun_dialog import load_for
+        from app.sweep_window import SweepWindow
+
         session = self._window.session
         source = session.source if session is not None else None
         model = session.spec.model if isinstance(session, LiveSession) else None
         window = SweepWindow(source if source is not None and source.last_step >= 0 else None,
                              self._window.scenario_titles(), recordings_folder(), self._window.open_recording,
-                             model=model, load=self.load, on_close=self._ended, on_busy=self._hold)
+                             model=model, load=self.load or load_for, on_close=self._ended, on_busy=self._hold)
         self._keep(window)
         return window
 
@@ -78,6 +86,8 @@ class Comparing(QObject):
         source = self._source()
         if session is None or source is None:
             return None
+        from app.compare_window import CompareWindow, run_name
+
         own = session.path if isinstance(session, ReplaySession) else None
         try:
             second = open_recording(path)

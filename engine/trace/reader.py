@@ -63,9 +63,9 @@ from engine.trace.mcap_file import (
     records_in,
     scan,
 )
-from engine.trace.metrics import BlockDetail, StepSeries
+from engine.trace.metrics import TTFT_WINDOW, BlockDetail, StepSeries
 from engine.trace.recording import END_METADATA, RUN_METADATA, SNAPSHOT_TOPIC, STEP_TOPIC
-from engine.trace.source import SNAPSHOT_INTERVAL, Notice, PagedRun
+from engine.trace.source import SNAPSHOT_INTERVAL, Notice, PagedRun, collector_paused
 from engine.trace.state import CONTRADICTIONS, EngineState, Snapshot, decode_snapshot, encode_snapshot
 
 MAX_METADATA_BYTES = 1 << 20
@@ -119,7 +119,8 @@ def open_recording(path: str | os.PathLike[str]) -> Recording:
     except (OSError, ValueError) as error:
         raise _unreadable(path, error) from None
     try:
-        return _Opening(path, file).open()
+        with collector_paused():
+            return _Opening(path, file).open()
     except OSError as error:
         file.close()
         raise _unreadable(path, error) from None
@@ -472,15 +473,23 @@ class _Opening:
     def _rebuild_block(self, start: int, end: int) -> bool:
         """Take the steps between two places from themselves. False if that was the end of the recording."""
         recording = self._require_recording()
+        first = recording._last + 1 if recording._first >= 0 else recording._snapshot_steps[0] + 1
+        before = max(first - TTFT_WINDOW, recording._snapshot_steps[0] + 1)  # what the rolling figures build on
         try:
-            state = self._require_state()
-        except (RecordingError, Damage) as problem:
+            self.state = state = recording.state_at(before - 1)
+            builder = BlockBuilder(state)
+            for step in range(before, first):
+                events = recording.events(step)
+                state.apply(events)
+                builder.append(events, state)
+            builder.first_step = first
+        except (RecordingError, Damage, *CONTRADICTIONS) as problem:
+            self.state = None
             self._stop(Notice("The file is damaged: what came after step {step} cannot be shown ({problem}).",
                               step=self._last(), problem=problem))
             self._resume_series()
             return False
-        self.builder = builder = BlockBuilder(state)
-        first = recording._last + 1
+        self.builder = builder
         try:
             self._take_records(start, end)
         finally:

@@ -512,12 +512,15 @@ class EngineState:
             stopped_by=self.stopped_by, stopped_at=self.stopped_at)
 
     @classmethod
-    def from_snapshot(cls, info: RunInfo, snapshot: Snapshot) -> EngineState:
-        """Thaw. The snapshot is copied, so it can be thawed again. Raises ValueError if it contradicts itself."""
+    def from_snapshot(cls, info: RunInfo, snapshot: Snapshot, *, copy: bool = True) -> EngineState:
+        """Thaw. The snapshot is copied, so it can be thawed again, unless it is the caller's to give away.
+
+        Raises ValueError if it contradicts itself.
+        """
         state = cls.__new__(cls)
         state.info = info
         state.step, state.time_ns, state.knobs = snapshot.step, snapshot.time_ns, dict(snapshot.knobs)
-        state.requests = {r.request_id: _copy_of(r, snapshot.step) for r in snapshot.requests}
+        state.requests = {r.request_id: _copy_of(r, snapshot.step) if copy else r for r in snapshot.requests}
         state.running, state.waiting = list(snapshot.running), list(snapshot.waiting)
         state.finished = list(snapshot.finished)
         state.counters = msgspec.structs.replace(snapshot.counters)
@@ -529,7 +532,7 @@ class EngineState:
             if len(data) != array.nbytes:
                 raise ValueError(f"snapshot of step {snapshot.step}: {name} does not fit {snapshot.num_blocks} blocks")
             array[:] = np.frombuffer(data, array.dtype.newbyteorder("<"))
-        state.holders = {b: list(h) for b, h in snapshot.holders.items()}
+        state.holders = {b: list(h) for b, h in snapshot.holders.items()} if copy else snapshot.holders
         try:
             for block, holders in state.holders.items():
                 state.owner_colour[block] = state.requests[holders[0]].colour

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import locale
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as protos
 
 from engine.trace.events import Logprobs, Sampled, TokenLogprob
 from engine.trace.export import ExportError, export_csv, export_jsonl, export_perfetto, read_jsonl
+from engine.trace.export import tables as export_tables
 from engine.trace.export.tables import REQUEST_COLUMNS, STEP_COLUMNS
 from engine.trace.history import LiveHistory
 from engine.trace.summary import summarise
@@ -247,6 +249,13 @@ def test_csv_does_not_speak_the_locales_language(run: LiveHistory, tmp_path: Pat
     data = (tmp_path / "tables" / "requests.csv").read_bytes()
     assert data.startswith(b"request_id,source,")
     assert {line.count(b",") for line in data.splitlines()} == {len(REQUEST_COLUMNS) - 1}
+
+
+def test_every_column_is_documented() -> None:
+    text = (Path(export_tables.__file__).parent / "README.md").read_text("utf-8")
+    steps, requests = text.split("### `steps.csv`")[1].split("### `requests.csv`")
+    for part, columns in ((steps, STEP_COLUMNS), (requests, REQUEST_COLUMNS)):
+        assert re.findall(r"^\| `(\w+)` \|", part, re.MULTILINE) == list(columns)
 
 
 def _settable(name: str) -> bool:

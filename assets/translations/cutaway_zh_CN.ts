@@ -526,7 +526,7 @@
     </message>
     <message>
         <source>throughput</source>
-        <translation type="unfinished">吞吐</translation>
+        <translation>吞吐</translation>
     </message>
     <message>
         <source>duration</source>
@@ -554,7 +554,7 @@
     </message>
     <message>
         <source>preemptions</source>
-        <translation type="unfinished">抢占</translation>
+        <translation>抢占</translation>
     </message>
     <message>
         <source>evicted blocks</source>
@@ -569,7 +569,7 @@
     </message>
     <message>
         <source>Recordings (*.mcap);;All files (*)</source>
-        <translation type="unfinished">录像 (*.mcap);;所有文件 (*)</translation>
+        <translation>录像 (*.mcap);;所有文件 (*)</translation>
     </message>
     <message>
         <source>Nothing has run yet: there is nothing to compare or to run again.</source>
@@ -708,7 +708,7 @@
     </message>
     <message>
         <source>{folder} cannot be made ({reason}). Choose another place.</source>
-        <translation type="unfinished">无法创建 {folder}（{reason}），请换一个位置。</translation>
+        <translation>无法创建 {folder}（{reason}），请换一个位置。</translation>
     </message>
     <message>
         <source>There is no step {step}: the run has steps {first} to {last}.</source>
@@ -1258,7 +1258,7 @@
     </message>
     <message>
         <source>Cancel</source>
-        <translation type="unfinished">取消</translation>
+        <translation>取消</translation>
     </message>
     <message>
         <source>Close</source>
@@ -1309,7 +1309,7 @@
     </message>
     <message>
         <source>Choose…</source>
-        <translation type="unfinished">选择…</translation>
+        <translation>选择…</translation>
     </message>
 </context>
 <context>
@@ -2455,11 +2455,11 @@
     </message>
     <message>
         <source>Run</source>
-        <translation type="unfinished">运行</translation>
+        <translation>运行</translation>
     </message>
     <message>
         <source>Cancel</source>
-        <translation type="unfinished">取消</translation>
+        <translation>取消</translation>
     </message>
     <message>
         <source>Close</source>
@@ -2762,11 +2762,11 @@
     </message>
     <message>
         <source>Workload</source>
-        <translation type="unfinished">负载</translation>
+        <translation>负载</translation>
     </message>
     <message>
         <source>requests</source>
-        <translation type="unfinished">请求数</translation>
+        <translation>请求数</translation>
     </message>
     <message>
         <source>Vary</source>
@@ -2794,15 +2794,15 @@
     </message>
     <message>
         <source>Cancel</source>
-        <translation type="unfinished">取消</translation>
+        <translation>取消</translation>
     </message>
     <message>
         <source>Run</source>
-        <translation type="unfinished">运行</translation>
+        <translation>运行</translation>
     </message>
     <message>
         <source>throughput</source>
-        <translation type="unfinished">吞吐</translation>
+        <translation>吞吐</translation>
     </message>
     <message>
         <source>KV use</source>
@@ -2810,11 +2810,11 @@
     </message>
     <message>
         <source>preemptions</source>
-        <translation type="unfinished">抢占</translation>
+        <translation>抢占</translation>
     </message>
     <message>
         <source>prefix hits</source>
-        <translation type="unfinished">前缀命中</translation>
+        <translation>前缀命中</translation>
     </message>
     <message>
         <source>setting</source>

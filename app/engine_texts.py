@@ -38,7 +38,26 @@ NOTE_TEXTS = (
     QT_TRANSLATE_NOOP("Engine", "{path} became shorter while it was read."),
 )
 
+VERIFY_TEXTS = (
+    QT_TRANSLATE_NOOP("Engine", "Step {step} cannot have been decided ({problem})."),
+    QT_TRANSLATE_NOOP("Engine", "Step {step}: {what} was recorded as {recorded}, and would be {decided}."),
+    QT_TRANSLATE_NOOP("Engine", "The prompts were left out of the recording: what the prefix cache had to find cannot "
+                                "be known, and so the decisions cannot be repeated."),
+    QT_TRANSLATE_NOOP("Engine", "After step {step}: {problem}."),
+    QT_TRANSLATE_NOOP("Engine", "Step {step} contradicts the steps before it ({problem})."),
+    QT_TRANSLATE_NOOP("Engine", "The index says something else of {what} than the steps {first} to {last} do."),
+    "{text}",  # what was said already
+)
+
 RECORDING_TEXTS = (
+    *VERIFY_TEXTS,
+    QT_TRANSLATE_NOOP("Engine", "A part of the index is damaged (at byte {offset}: {problem}): some charts are empty "
+                                "there."),
+    QT_TRANSLATE_NOOP("Engine", "A part of the index is damaged; it was made anew from the steps."),
+    QT_TRANSLATE_NOOP("Engine", "Step {step} cannot be shown: the file {path} cannot be read there ({problem})."),
+    QT_TRANSLATE_NOOP("Engine", "The file is damaged: what came after step {step} cannot be shown ({problem})."),
+    QT_TRANSLATE_NOOP("Engine", "The file is damaged: what came after step {step} is missing."),
+    QT_TRANSLATE_NOOP("Engine", "The run goes on in {name}."),
     *NOTE_TEXTS,
     *EXPORT_TEXTS,
     QT_TRANSLATE_NOOP("Engine", "Steps before {step} were dropped to keep memory in bounds."),

@@ -759,6 +759,54 @@
         <translation>读取时 {path} 变短了。</translation>
     </message>
     <message>
+        <source>Step {step} cannot have been decided ({problem}).</source>
+        <translation>第 {step} 步不可能是这样决定的（{problem}）。</translation>
+    </message>
+    <message>
+        <source>Step {step}: {what} was recorded as {recorded}, and would be {decided}.</source>
+        <translation>第 {step} 步：{what} 记录为 {recorded}，重新决定则为 {decided}。</translation>
+    </message>
+    <message>
+        <source>The prompts were left out of the recording: what the prefix cache had to find cannot be known, and so the decisions cannot be repeated.</source>
+        <translation>录制中没有保存提示：无法得知 prefix cache 应命中什么，因此无法重复这些决定。</translation>
+    </message>
+    <message>
+        <source>After step {step}: {problem}.</source>
+        <translation>第 {step} 步之后：{problem}。</translation>
+    </message>
+    <message>
+        <source>Step {step} contradicts the steps before it ({problem}).</source>
+        <translation>第 {step} 步与之前的步矛盾（{problem}）。</translation>
+    </message>
+    <message>
+        <source>The index says something else of {what} than the steps {first} to {last} do.</source>
+        <translation>关于 {what}，索引与第 {first} 到 {last} 步所说的不一致。</translation>
+    </message>
+    <message>
+        <source>A part of the index is damaged (at byte {offset}: {problem}): some charts are empty there.</source>
+        <translation>索引的一部分已损坏（字节 {offset} 处：{problem}）：那里的一些图表为空。</translation>
+    </message>
+    <message>
+        <source>A part of the index is damaged; it was made anew from the steps.</source>
+        <translation>索引的一部分已损坏；已根据各步重新生成。</translation>
+    </message>
+    <message>
+        <source>Step {step} cannot be shown: the file {path} cannot be read there ({problem}).</source>
+        <translation>无法显示第 {step} 步：文件 {path} 在该处无法读取（{problem}）。</translation>
+    </message>
+    <message>
+        <source>The file is damaged: what came after step {step} cannot be shown ({problem}).</source>
+        <translation>文件已损坏：第 {step} 步之后的内容无法显示（{problem}）。</translation>
+    </message>
+    <message>
+        <source>The file is damaged: what came after step {step} is missing.</source>
+        <translation>文件已损坏：第 {step} 步之后的内容缺失。</translation>
+    </message>
+    <message>
+        <source>The run goes on in {name}.</source>
+        <translation>运行在 {name} 中继续。</translation>
+    </message>
+    <message>
         <source>Steps before {step} were dropped to keep memory in bounds.</source>
         <translation>为限制内存，第 {step} 步之前的步已丢弃。</translation>
     </message>

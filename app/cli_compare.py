@@ -99,6 +99,9 @@ def describe(comparison: Comparison) -> list[str]:
     """The comparison as lines of text."""
     knobs = comparison.knobs()
     lines = [f"{name}: {a} -> {b}" for name, a, b in knobs] or ["the same knobs"]
+    parted = comparison.divergence()
+    lines.append(f"the first decision that differs: step {parted.step}, {parted.field}" if parted
+                 else "the same decisions in every step")
     rows = [("", "first", "second", "")]
     rows += [(c.metric.replace("_", " "), figure(c.first), figure(c.second), str(c.words()))
              for c in comparison.changes()]

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from engine.decisions import Divergence, first_divergence
 from engine.trace.events import StepEvents
 from engine.trace.knobs import KnobValue
 from engine.trace.metrics import nearest_rank
@@ -260,13 +261,21 @@ class Comparison:
         both = len(self.deltas())
         return len(self.figures[0].requests) - both, len(self.figures[1].requests) - both
 
+    def divergence(self) -> Divergence | None:
+        """Where the second run first decides otherwise than the first; None if it decides everything alike."""
+        second = self.second
+        return first_divergence(self.first, (second.events(step) for step in range(max(0, second.first_step),
+                                                                                   second.last_step + 1)))
+
     def as_dict(self) -> dict[str, Any]:
         """Everything, for JSON: NaN is None."""
         def number(value: float) -> float | None:
             return None if math.isnan(value) else round(value, 4)
 
         only_first, only_second = self.alone()
+        parted = self.divergence()
         return {
+            "first_different_decision": {"step": parted.step, "what": parted.field} if parted else None,
             "knobs": {name: [a, b] for name, a, b in self.knobs()},
             "changes": {c.metric: {"first": number(c.first), "second": number(c.second),
                                    "relative": number(c.relative), "direction": c.direction, "verdict": c.verdict,

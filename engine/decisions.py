@@ -51,14 +51,14 @@ def difference(first: StepEvents, second: StepEvents) -> Divergence | None:
 
 def first_divergence(first: RunSource, second: Iterable[StepEvents]) -> Divergence | None:
     """Where ``second`` first decides otherwise than the whole run ``first``; None if it never does."""
-    step = first.first_step
+    step = start = max(0, first.first_step)
     for events in second:
         if step > first.last_step:
-            return Divergence(step, "steps", first.last_step - first.first_step + 1, "more")
+            return Divergence(step, "steps", first.last_step - start + 1, "more")
         found = difference(first.events(step), events)
         if found is not None:
             return found
         step += 1
     if step <= first.last_step:
-        return Divergence(step, "steps", first.last_step - first.first_step + 1, step - first.first_step)
+        return Divergence(step, "steps", first.last_step - start + 1, step - start)
     return None

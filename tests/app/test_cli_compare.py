@@ -33,6 +33,8 @@ def test_rerun_repeats_the_decisions(recorded: Path, tmp_path: Path, capsys: pyt
     assert "recorded steps" in capsys.readouterr().out
     first, second = open_recording(recorded), open_recording(again)
     assert first_divergence(first, (second.events(s) for s in range(second.last_step + 1))) is None
+    assert main(["compare", str(recorded), str(again)]) == 0
+    assert "the same decisions in every step" in capsys.readouterr().out
 
 
 def test_rerun_with_another_knob_and_compare(recorded: Path, tmp_path: Path,
@@ -44,6 +46,7 @@ def test_rerun_with_another_knob_and_compare(recorded: Path, tmp_path: Path,
     text = capsys.readouterr().out
     assert "max_num_batched_tokens: 64 -> 24" in text
     assert "higher by" in text
+    assert "the first decision that differs: step " in text
     assert "requests are in both runs" in text
     assert main(["compare", str(recorded), str(other), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)

@@ -179,4 +179,6 @@ def test_a_run_with_itself_differs_in_nothing(runs: tuple[LiveHistory, RunSource
     comparison.update()
     assert all(c.direction == "same" for c in comparison.changes())
     assert not comparison.knobs()
+    assert comparison.divergence() is None
+    assert Comparison(*runs).divergence() is not None
     assert all(d.change("e2e_ms") == 0 for d in comparison.deltas() if d.first.finished_ns >= 0)

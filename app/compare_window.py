@@ -204,9 +204,8 @@ class CompareWindow(QWidget):
                                      "runs' clocks, or how far one request has come"))
         self.note.setText(" ".join(map(say, self._notes)))
         self.note.setVisible(bool(self._notes))
-        names = self.sides[0].name, self.sides[1].name
         for chart in (self.distribution, self.curves):
-            chart.set_names(*names)
+            chart.set_names(self.tr("first"), self.tr("second"))
         knobs = self.comparison.knobs()
         for index, side in enumerate(self.sides):
             pieces = [(side.name, True)]

@@ -489,6 +489,14 @@
         <translation>两次运行如何对齐：按步号、按运行时钟的时间，或按某个请求的进度</translation>
     </message>
     <message>
+        <source>first</source>
+        <translation>第一个</translation>
+    </message>
+    <message>
+        <source>second</source>
+        <translation>第二个</translation>
+    </message>
+    <message>
         <source>the same knobs</source>
         <translation>旋钮相同</translation>
     </message>

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +44,7 @@ def _export(arguments: argparse.Namespace, open_source: Open) -> int:
     from app.cli import BadArguments, Failure
     from app.headless import Progress, ending_on_sigterm
     from engine.trace.export import ExportError, ExportFailed
+    from engine.trace.reader import RecordingError
 
     if not any((arguments.perfetto, arguments.csv, arguments.jsonl, arguments.video)):
         raise BadArguments("say what to write: --perfetto OUT, --csv DIR, --jsonl OUT or --video OUT")
@@ -54,12 +56,16 @@ def _export(arguments: argparse.Namespace, open_source: Open) -> int:
         with ending_on_sigterm():
             _check_all(arguments, source)
             for path, going in _jobs(arguments, source):
-                for share in going:
-                    progress.tell(f"{path}: {share:.0%}")
+                with closing(going):
+                    for share in going:
+                        progress.tell(f"{path}: {share:.0%}")
                 progress.tell(f"{path}: written", now=True)
     except ExportError as refusal:
         progress.end()
         raise (Failure if isinstance(refusal, ExportFailed) else BadArguments)(refusal) from None
+    except RecordingError as damage:  # which was not to be seen when the file was opened
+        progress.end()
+        raise Failure(damage) from None
     finally:
         source.close()
     progress.end()
@@ -93,7 +99,7 @@ def _film(arguments: argparse.Namespace) -> VideoOptions:
     return VideoOptions(parse_size(arguments.size), arguments.fps, arguments.step_rate)
 
 
-def _jobs(arguments: argparse.Namespace, source: RunSource) -> Iterator[tuple[Path, Iterator[float]]]:
+def _jobs(arguments: argparse.Namespace, source: RunSource) -> Iterator[tuple[Path, Generator[float]]]:
     from engine.trace.export import export_csv, export_jsonl, export_perfetto
 
     options: dict[str, Any] = {"first": arguments.first, "last": arguments.last, "overwrite": arguments.force}

@@ -7,7 +7,7 @@ A film's frames are painted by the panels themselves, off the screen, on a clock
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
@@ -148,7 +148,7 @@ def check_video(path: Path, options: VideoOptions) -> str:
 
 
 def export_video(source: RunSource, path: Path, *, first: int | None = None, last: int | None = None,
-                 options: VideoOptions | None = None, overwrite: bool = False) -> Iterator[float]:
+                 options: VideoOptions | None = None, overwrite: bool = False) -> Generator[float]:
     """Film the steps ``first`` to ``last``, in the theme and language of the program.
 
     Yields the share that is done after each frame, of which there are ``frames_per_step`` for each step; one frame at

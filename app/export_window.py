@@ -4,7 +4,7 @@ any panel from its context menu."""
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -141,7 +141,7 @@ class Exporting(QObject):
 class Job(QObject):
     """Works an exporter off in slices between the window's frames. ``source`` is closed at the end if it is ours."""
 
-    def __init__(self, parent: QObject, going: Iterator[float], own: RunSource | None) -> None:
+    def __init__(self, parent: QObject, going: Generator[float], own: RunSource | None) -> None:
         super().__init__(parent)
         self._going = going
         self._own = own
@@ -157,7 +157,7 @@ class Job(QObject):
                 self.share = next(self._going)
         except StopIteration:
             self.end()
-        except ExportError as refusal:
+        except (ExportError, RecordingError) as refusal:
             self.refusal = say(refusal)
             self.end()
         except Exception as failure:  # a timer's call: nobody else would hear of it
@@ -169,9 +169,7 @@ class Job(QObject):
         if self.over:
             return
         self.over = True
-        close = getattr(self._going, "close", None)
-        if close is not None:
-            close()
+        self._going.close()
         if self._own is not None:
             self._own.close()
 
@@ -330,7 +328,7 @@ class ExportDialog(QDialog):
         self._show_running(True)
         self._timer.start()
 
-    def _exporter(self, source: RunSource, target: Path, overwrite: bool) -> Iterator[float]:
+    def _exporter(self, source: RunSource, target: Path, overwrite: bool) -> Generator[float]:
         first, last = self.first.value(), self.last.value()
         if self.kind in ("mp4", "gif"):
             options = VideoOptions(parse_size(self.size_box.currentText()), self.fps.value(), self.rate.value())

@@ -23,8 +23,9 @@ from app.cli import main
 from app.export import Stage, VideoOptions, check_video, export_video, parse_size, save_picture
 from app.export_window import ExportDialog
 from app.main_window import MainWindow
-from engine.trace.export import ExportError, read_jsonl
+from engine.trace.export import ExportError, export_jsonl, read_jsonl
 from engine.trace.history import LiveHistory
+from engine.trace.reader import RecordingError
 from tests.app.conftest import STEPS
 from widgets.motion import Motion
 from widgets.request_list import RequestList
@@ -310,6 +311,24 @@ def test_a_folder_that_may_not_be_written(recording: Path, tmp_path: Path, capfd
         assert "may not be written" in err
     folder.chmod(0o700)
     assert not list(folder.iterdir())
+
+
+def test_damage_that_shows_late_and_an_interruption_leave_nothing_behind(
+        recording: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    real = export_jsonl.__globals__["events_of"]
+    for failure, status in ((RecordingError("Step 90 cannot be shown"), 1), (KeyboardInterrupt(), 130)):
+        def events_of(source: Any, step: int, failure: BaseException = failure) -> Any:
+            if step == 90:
+                raise failure
+            return real(source, step)
+
+        for module in ("jsonl", "perfetto", "tables"):
+            monkeypatch.setattr(f"engine.trace.export.{module}.events_of", events_of)
+        for option in ("--jsonl", "--perfetto", "--csv"):
+            assert main(["export", str(recording), option, str(tmp_path / "out")]) == status
+            lines = [line for line in capfd.readouterr().err.splitlines() if "%" not in line]
+            assert len(lines) == (status == 1), lines
+            assert not list(tmp_path.iterdir())
 
 
 # ---- the window ------------------------------------------------------------------------------------------------------

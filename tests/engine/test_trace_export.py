@@ -6,7 +6,7 @@ import csv
 import locale
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from tests.engine.trace_runs import RandomRun
 STEPS = 1200
 BEGIN, END = protos.TrackEvent.TYPE_SLICE_BEGIN, protos.TrackEvent.TYPE_SLICE_END
 INSTANT, COUNTER = protos.TrackEvent.TYPE_INSTANT, protos.TrackEvent.TYPE_COUNTER
-EXPORTS: dict[str, Callable[..., Iterator[float]]] = {
+EXPORTS: dict[str, Callable[..., Generator[float]]] = {
     "run.pftrace": export_perfetto, "tables": export_csv, "run.jsonl": export_jsonl}
 
 

@@ -11,7 +11,7 @@ point loses their last digits. A log probability of minus infinity is ``null``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ STEPS_AT_ONCE = 32
 
 
 def export_jsonl(source: RunSource, path: Path, *, first: int | None = None, last: int | None = None,
-                 overwrite: bool = False) -> Iterator[float]:
+                 overwrite: bool = False) -> Generator[float]:
     """Write the steps ``first`` to ``last``. Yields the share that is done; raises ``ExportError``."""
     start, stop = step_range(source, first, last)
     encode = msgspec.json.Encoder().encode

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -43,7 +43,7 @@ SHARED_AXES = {"scheduled tokens": "budget", "max_num_batched_tokens": "budget",
 
 
 def export_perfetto(source: RunSource, path: Path, *, first: int | None = None, last: int | None = None,
-                    overwrite: bool = False) -> Iterator[float]:
+                    overwrite: bool = False) -> Generator[float]:
     """Write the steps ``first`` to ``last``. Yields the share that is done; raises ``ExportError``."""
     start, stop = step_range(source, first, last)
     with new_file(path, overwrite=overwrite) as part, part.open("wb") as file:
@@ -67,6 +67,7 @@ class _Trace:
             raise ExportError(Notice("Perfetto traces need the package {package}: install it with pip.",
                                      package="perfetto")) from None
         self._file = file
+        self._new_packet = protos.TracePacket
         self._packet = protos.TracePacket()
         self.begin, self.end = protos.TrackEvent.TYPE_SLICE_BEGIN, protos.TrackEvent.TYPE_SLICE_END
         self.instant, self._counter = protos.TrackEvent.TYPE_INSTANT, protos.TrackEvent.TYPE_COUNTER
@@ -144,7 +145,7 @@ class _Trace:
         packet = self._packet
         packet.trusted_packet_sequence_id = 1
         data: bytes = packet.SerializeToString()
-        packet.Clear()
+        self._packet = self._new_packet()  # one that is cleared and used again keeps the memory of all it ever held
         return data
 
     def _write(self, packet: bytes) -> None:

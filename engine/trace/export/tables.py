@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -80,7 +80,7 @@ class _Row(Protocol):
 
 
 def export_csv(source: RunSource, folder: Path, *, first: int | None = None, last: int | None = None,
-               overwrite: bool = False) -> Iterator[float]:
+               overwrite: bool = False) -> Generator[float]:
     """Write ``steps.csv`` and ``requests.csv`` into ``folder``, which is made if it is not there (its parent must be).
 
     Requests come in the order in which they ended, then those that live on after ``last``. Yields the share that is

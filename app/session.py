@@ -21,6 +21,7 @@ from engine.trace.history import LiveHistory
 from engine.trace.knobs import KnobValue
 from engine.trace.notes import NoteBook, notes_path, read_notes, write_notes
 from engine.trace.notes_copy import read_embedded_notes
+from engine.trace.reader import RecordingError
 from engine.trace.source import Notice, RunSource
 from engine.trace.state import EngineState
 from engine.version import VERSION
@@ -174,13 +175,24 @@ class Session:
             return False
         moved = self.view is None or self._shown[0] != step
         if moved:
-            state = self._state(source, step)
-            events = source.events(step) if 0 <= source.first_step <= step else None
+            try:
+                state = self._state(source, step)
+                events = source.events(step) if 0 <= source.first_step <= step else None
+            except RecordingError:  # damage that is found when one comes there; the source's warnings tell it
+                return self._stay(following)
             self.view = View(state, events, source.series, source.timeline, following, now)
         elif self.view is not None:
             self.view = replace(self.view, following=following)
         self._shown = (step, following)
         return True
+
+    def _stay(self, following: bool) -> bool:
+        """Stop at the last step that could be shown: the next one cannot be read."""
+        self.time.pause()
+        if self.view is not None:
+            self.time.seek(self.view.state.step)
+        self._shown = (self.time.step if self.view is None else -2, following)
+        return False
 
     def _state(self, source: RunSource, step: int) -> EngineState:
         own = self._own

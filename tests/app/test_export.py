@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from app.cli import main
 from app.export import Stage, VideoOptions, check_video, export_video, parse_size, save_picture
 from app.export_window import ExportDialog
 from app.main_window import MainWindow
+from app.session import LiveSession
 from engine.trace.export import ExportError, export_jsonl, read_jsonl
 from engine.trace.history import LiveHistory
 from engine.trace.reader import RecordingError
@@ -405,6 +406,27 @@ def test_an_export_outlives_its_session_and_ends_with_the_window(window: MainWin
     qtbot.waitUntil(lambda: dialog.bar.value() > before, timeout=20000)
     window.close()
     qtbot.waitUntil(lambda: not list(tmp_path.glob("*a.mp4*")))
+
+
+def test_a_live_run_is_exported_while_it_runs(window: MainWindow, live: Callable[..., LiveSession], tmp_path: Path,
+                                              qtbot: Any) -> None:
+    session = live()
+    qtbot.waitUntil(lambda: session.time.step > 60, timeout=20000)
+    for kind in ("jsonl", "perfetto", "gif"):
+        dialog = dialog_of(window)
+        choose(dialog, kind)
+        first, last = dialog.first.value(), dialog.last.value()
+        if kind == "gif":
+            dialog.size_box.setEditText("480x320")
+            first, last = last - 2, last
+            dialog.first.setValue(first)
+            dialog.fps.setValue(5)
+        dialog.start(tmp_path / f"a.{kind}")
+        qtbot.waitUntil(lambda kind=kind: str(tmp_path / f"a.{kind}") in window.banner.text, timeout=20000)
+        if kind == "jsonl":
+            assert [e.step for e in read_jsonl(tmp_path / f"a.{kind}")] == list(range(first, last + 1))
+            assert last >= 60
+    assert session.engine.status == "running"
 
 
 def test_refusals_are_said_in_the_dialog(window: MainWindow, recording: Path, tmp_path: Path, qtbot: Any) -> None:

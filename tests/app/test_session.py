@@ -244,7 +244,7 @@ def test_closing_in_the_middle_of_loading_ends_the_thread(start_live: Callable[.
     assert session.close(2.5)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(start=st.integers(0, STEPS - 1), count=st.integers(0, STEPS), singly=st.booleans(), back_first=st.booleans())
 def test_forward_and_back_is_where_one_was(run: LiveHistory, start: int, count: int, singly: bool,
                                            back_first: bool) -> None:

@@ -75,11 +75,11 @@ class Halves:
 
 
 def run_bench(*, model: str | None, blocks: int, requests: int, seconds: float, rounds: int, seed: int, dtype: str,
-              threads: int, as_json: bool) -> int:
+              device: str = "cpu", threads: int, as_json: bool) -> int:
     """Measure and print. Returns the exit status."""
     app = make_application()
     spec = RunSpec(model=model, knobs={"num_blocks": blocks, "max_num_seqs": requests}, seed=seed, dtype=dtype,
-                   num_threads=threads)
+                   device=device, num_threads=threads)
     window = MainWindow(Settings(remember=False), Language("en"))
     window.show()
     session = LiveSession(spec)

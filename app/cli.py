@@ -158,6 +158,8 @@ def _add_engine(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", metavar="M", help="a Hugging Face folder, a GGUF file or a hub id "
                                                      "(default: SmolLM2-135M-Instruct)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="for arrivals, prompts and sampling")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu",
+                        help="where the model runs (default: %(default)s); cuda needs an NVIDIA GPU")
     parser.add_argument("--dtype", choices=DTYPES, default="bfloat16", help="numbers of the forward pass")
     parser.add_argument("--threads", type=_positive_int, default=0, metavar="N",
                         help="cores for the forward pass (default: all; with a window, all but one)")
@@ -245,7 +247,7 @@ def _run_spec(arguments: argparse.Namespace, scenario: str | None, *, watched: b
     from engine.worker import RunSpec
 
     return RunSpec(model=arguments.model, scenario=scenario, knobs=knobs or {}, seed=arguments.seed,
-                   dtype=arguments.dtype, num_threads=arguments.threads, watched=watched)
+                   dtype=arguments.dtype, device=arguments.device, num_threads=arguments.threads, watched=watched)
 
 
 # ---- commands --------------------------------------------------------------------------------------------------------
@@ -332,7 +334,7 @@ def _bench_gui(arguments: argparse.Namespace) -> int:
     _check_model(arguments.model)
     return run_bench(model=arguments.model, blocks=arguments.blocks, requests=arguments.requests,
                      seconds=arguments.seconds, rounds=arguments.rounds, seed=arguments.seed, dtype=arguments.dtype,
-                     threads=arguments.threads, as_json=arguments.json)
+                     device=arguments.device, threads=arguments.threads, as_json=arguments.json)
 
 
 def _conform(arguments: argparse.Namespace) -> int:

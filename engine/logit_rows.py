@@ -32,6 +32,13 @@ class LogitRows(Protocol):
     def put(self, rows: np.ndarray, tokens: np.ndarray, values: np.ndarray) -> None:
         """Change the logits at pairs of a row and a token, none of them twice."""
 
+    def penalise(self, rows: np.ndarray, tokens: np.ndarray, counts: np.ndarray, repetition: np.ndarray,
+                 frequency: np.ndarray, presence: np.ndarray) -> None:  # fmt: skip
+        """Penalise pairs of a row and a token, none of them twice.
+
+        For each pair, float32: how often the token is in the output, and the penalties of its request.
+        """
+
     def copy_of(self, row: int) -> np.ndarray:
         """A whole row as it is now."""
 
@@ -45,7 +52,25 @@ class LogitRows(Protocol):
         """A token at random for each row, by its parameters and its number in [0, 1)."""
 
 
-class TorchRows:
+class _PairwiseRows:
+    """Penalties by getting, changing and putting logits."""
+
+    def get(self, rows: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+        raise NotImplementedError
+
+    def put(self, rows: np.ndarray, tokens: np.ndarray, values: np.ndarray) -> None:
+        raise NotImplementedError
+
+    def penalise(self, rows: np.ndarray, tokens: np.ndarray, counts: np.ndarray, repetition: np.ndarray,
+                 frequency: np.ndarray, presence: np.ndarray) -> None:  # fmt: skip
+        values = self.get(rows, tokens)
+        values = np.where(values > 0, values / repetition, values * repetition)
+        values -= frequency * counts
+        values -= presence * (counts > 0)
+        self.put(rows, tokens, values)
+
+
+class TorchRows(_PairwiseRows):
     """Logits in a tensor on any device."""
 
     def __init__(self, logits: torch.Tensor) -> None:
@@ -130,7 +155,7 @@ def _nucleus_bounds(weights: torch.Tensor, params: Sequence[SamplingParams]) -> 
     return largest.gather(1, torch.searchsorted(reached, wanted).clamp_(max=count - 1))
 
 
-class CompiledRows:
+class CompiledRows(_PairwiseRows):
     """Logits in an array of whole vectors, in which -infinity fills what is not vocabulary.
 
     ``kernels`` is :mod:`engine.sampler_kernels`, ``scratch`` its scratch for this width. ``peaks`` are the largest

@@ -7,6 +7,7 @@ little preparation in NumPy, one call for the forward pass, and one for sampling
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from engine.attention import AttentionBackend
     from engine.model.decoder import Decoder
+    from engine.model.operations import Operations
 
 Progress = Callable[[str, float | None], None]
 
@@ -75,8 +77,9 @@ class Runner:
 
     ``model_dir`` is a Hugging Face folder. Raises :class:`~engine.model.config.UnsupportedModel` for a folder that
     cannot be run and :class:`RunnerError` for a device or dtype that this machine does not have. ``path`` chooses the
-    forward pass: "auto" takes the fastest that works, "torch" the plain one. ``progress`` is told what is going on
-    and how far it has come, from 0 to 1 (None: unknown).
+    forward pass: "auto" takes the fastest that works, "torch" the plain one, "triton" the GPU's kernels (which also run
+    in Triton's interpreter, slowly, on a CPU). ``progress`` is told what is going on and how far it has come, from 0 to
+    1 (None: unknown).
     """
 
     def __init__(
@@ -101,9 +104,10 @@ class Runner:
         self.eos_token_ids: set[int] = set(self.model_config.eos_token_ids)
         dtype = getattr(torch, config.dtype)
         weights = load_weights(model_dir, self.model_config, dtype, config.device, progress)
-        self.decoder = Decoder(self.model_config, weights, self.max_model_len)
+        path, why = self._choose_path(path, config)
+        self.decoder = Decoder(self.model_config, weights, self.max_model_len, _operations(path))
         self.model_info = self._describe(model_dir, config.dtype, dtype.itemsize)
-        self._forward_path = self._choose_path(path, config, progress)
+        self._forward_path = self._make_path(path, why, config, progress)
         self._sampler = Sampler(self.eos_token_ids)
         self.phase_ns: dict[str, int] = {"prepare": 0, "forward": 0, "sample": 0}
         self._block_size = 0
@@ -202,18 +206,42 @@ class Runner:
             torch.set_grad_enabled(False)
             self._thread = current
 
-    def _choose_path(self, path: str, config: EngineConfig, progress: Progress | None) -> ForwardPath:
-        from engine.attention import make_backend
-        from engine.model.fused import FusedPath, compile_kernels, why_not
+    def _choose_path(self, path: str, config: EngineConfig) -> tuple[str, str]:
+        """Which path it will be, "fused", "triton" or "torch", and why not a faster one."""
+        from engine.attention import why_not_triton
+        from engine.model.fused import why_not
 
-        if path not in ("auto", "torch"):
-            raise RunnerError(f"the forward path {path!r} is not one of auto, torch")
-        reason = "asked for" if path == "torch" else why_not(self.model_config, config.dtype, config.device)
-        if not reason:
+        if path not in ("auto", "torch", "triton"):
+            raise RunnerError(f"the forward path {path!r} is not one of auto, torch, triton")
+        if path == "torch":
+            return path, "asked for"
+        if path == "triton" or config.device == "cuda":
+            reason = why_not_triton(self.model_config)
+            if path == "auto":
+                return ("torch", reason) if reason else ("triton", "")
+            if config.device != "cuda" and not reason and os.environ.get("TRITON_INTERPRET") != "1":
+                reason = "kernels need a GPU"
+            if reason:
+                raise RunnerError(f"the forward path triton cannot run here: {reason}")
+            return path, ""
+        reason = why_not(self.model_config, config.dtype, config.device)
+        return ("torch", reason) if reason else ("fused", "")
+
+    def _make_path(self, path: str, why: str, config: EngineConfig, progress: Progress | None) -> ForwardPath:
+        from engine.attention import make_backend
+
+        if path == "fused":
+            from engine.model.fused import FusedPath, compile_kernels
+
             compile_kernels(progress)
             return FusedPath(self.decoder, self.max_model_len, self.num_threads, progress)
-        backend = make_backend(self.model_config, self.decoder.dtype, config.device)
-        return TorchPath(self.decoder, backend, config.device, f"torch ({config.device}); not fused: {reason}")
+        backend = make_backend(self.model_config, self.decoder.dtype, config.device, path)
+        if path == "triton":
+            from engine.kernels.rows import TritonRows
+
+            return TorchPath(self.decoder, backend, config.device, f"triton ({config.device})", TritonRows)
+        kind = "with kernels" if config.device == "cuda" else "fused"
+        return TorchPath(self.decoder, backend, config.device, f"torch ({config.device}); not {kind}: {why}")
 
     def _describe(self, model_dir: Path, dtype: str, itemsize: int) -> ModelInfo:
         shape = self.model_config
@@ -233,10 +261,12 @@ class Runner:
 
 
 class TorchPath:
-    """The plain decoder with an attention backend: works everywhere, crosses the interpreter lock often."""
+    """The decoder with an attention backend: works everywhere, crosses the interpreter lock often."""
 
-    def __init__(self, decoder: Decoder, attention: AttentionBackend, device: str, name: str) -> None:
+    def __init__(self, decoder: Decoder, attention: AttentionBackend, device: str, name: str,
+                 rows: Callable[[torch.Tensor], LogitRows] = TorchRows) -> None:  # fmt: skip
         self.name = name
+        self.rows = rows
         self._decoder = decoder
         self._attention = attention
         self._device = device
@@ -264,14 +294,11 @@ class TorchPath:
             slots=tensor(slots),
             query_starts=step.query_starts.tolist(),
             context_lens=step.context_lens.tolist(),
-            block_tables=tensor(step.block_tables),
+            block_tables=torch.from_numpy(np.ascontiguousarray(step.block_tables)).to(self._device),
             sample_rows=tensor(step.sample_rows),
         )
         with torch.inference_mode():
             return self._decoder.forward(batch, self._attention)
-
-    def rows(self, logits: torch.Tensor) -> LogitRows:
-        return TorchRows(logits)
 
 
 class _Buffers:
@@ -338,6 +365,17 @@ class _BlockTables:
             self._length.extend([0] * count)
             self._free = list(range(2 * count - 1, count - 1, -1))
         return self._free.pop()
+
+
+def _operations(path: str) -> Operations:
+    """The decoder's operations on a path."""
+    if path == "triton":
+        from engine.kernels import operations as kernels
+
+        return kernels
+    from engine.model import operations as plain
+
+    return plain
 
 
 def default_num_threads(watched: bool) -> int:

@@ -103,12 +103,8 @@ class Sampler:
         at = np.repeat(np.array(rows, dtype=np.int64), sizes)
         tokens = np.concatenate([one.tokens for one in seen])
         counts = np.concatenate([one.counts for one in seen])
-        repetition = spread("repetition_penalty")
-        values = logits.get(at, tokens)
-        values = np.where(values > 0, values / repetition, values * repetition)
-        values -= spread("frequency_penalty") * counts
-        values -= spread("presence_penalty") * (counts > 0)
-        logits.put(at, tokens, values)
+        logits.penalise(at, tokens, counts, spread("repetition_penalty"), spread("frequency_penalty"),
+                        spread("presence_penalty"))  # fmt: skip
 
     def _seen_by(self, request: Request) -> _SeenTokens:
         seen = self._seen.get(request.request_id)

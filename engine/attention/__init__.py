@@ -7,7 +7,7 @@ tells it, layer by layer, to write the new keys and values into their slots and 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     import torch
@@ -25,7 +25,7 @@ class Batch:
       (``block * block_size + offset``);
     * ``query_starts``, R + 1 ints: request ``r`` has the tokens ``query_starts[r]`` to ``query_starts[r + 1]``;
     * ``context_lens``, R ints: tokens of each request whose keys and values are there once this step has written its;
-    * ``block_tables``, int64[R, most blocks of any request], padded with the null block;
+    * ``block_tables``, int32[R, most blocks of any request], padded with the null block;
     * ``sample_rows``, int64[S]: the tokens from whose hidden states a next token is sampled.
     """
 
@@ -36,6 +36,14 @@ class Batch:
     context_lens: list[int]
     block_tables: torch.Tensor
     sample_rows: torch.Tensor
+
+
+class HeadNorms(NamedTuple):
+    """RMSNorm of every head's query and key: their weights, (head size) each."""
+
+    query: torch.Tensor
+    key: torch.Tensor
+    eps: float
 
 
 class AttentionBackend(Protocol):
@@ -49,17 +57,42 @@ class AttentionBackend(Protocol):
     def begin(self, batch: Batch) -> None:
         """Prepare what all layers of one step share."""
 
-    def attend(
-        self, layer: int, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, batch: Batch
-    ) -> torch.Tensor:
-        """Write ``keys`` and ``values`` (T, kv heads, head size) to the batch's slots, then attend causally.
+    def write(
+        self, layer: int, qkv: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, norms: HeadNorms | None,
+        batch: Batch,
+    ) -> torch.Tensor:  # fmt: skip
+        """Turn queries and keys to their positions, put keys and values into the batch's slots, return the queries.
 
-        ``queries`` is (T, heads, head size), and so is the result.
+        ``qkv`` is (T, heads + 2 kv heads, head size): queries, keys, values. ``cos`` and ``sin`` are float32 (T, head
+        size / 2). ``norms`` come before. The queries are (T, heads, head size).
         """
 
+    def attend(self, layer: int, queries: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """Attend causally to what has been written; ``queries`` and the result are (T, heads, head size)."""
 
-def make_backend(config: ModelConfig, dtype: torch.dtype, device: str) -> AttentionBackend:
-    """The backend for ``device``."""
+
+def make_backend(config: ModelConfig, dtype: torch.dtype, device: str, name: str) -> AttentionBackend:
+    """The backend "torch" or "triton" for ``device``."""
+    if name == "triton":
+        from engine.attention.triton import TritonAttention
+
+        return TritonAttention(config, dtype, device)
     from engine.attention.torch import TorchAttention
 
     return TorchAttention(config, dtype, device)
+
+
+def why_not_triton(config: ModelConfig) -> str:
+    """Why the kernels cannot run the model; "" if they can. Imports Triton."""
+    try:
+        from engine.kernels.attention import HEAD_SIZES, MAX_GROUP
+        from engine.kernels.norm import MAX_HIDDEN
+    except ImportError as error:
+        return f"Triton cannot be used: {error}"
+    if config.head_size not in HEAD_SIZES:
+        return f"heads of {config.head_size}, the kernels know {', '.join(map(str, HEAD_SIZES))}"
+    if config.num_heads // config.num_kv_heads > MAX_GROUP:
+        return f"more than {MAX_GROUP} query heads for one key-value head"
+    if config.hidden_size > MAX_HIDDEN:
+        return f"a hidden size of {config.hidden_size}, above {MAX_HIDDEN}"
+    return ""

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from engine.attention import Batch
+from engine.attention import Batch, HeadNorms
 from engine.model.config import ModelConfig
+from engine.model.operations import rms_norm, rotate
 
 
 class TorchAttention:
@@ -74,13 +75,24 @@ class TorchAttention:
         for window in self._windows:
             yield window, past & (positions > queries - window) if window else past
 
-    def attend(
-        self, layer: int, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, batch: Batch
-    ) -> torch.Tensor:
+    def write(
+        self, layer: int, qkv: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, norms: HeadNorms | None,
+        batch: Batch,
+    ) -> torch.Tensor:  # fmt: skip
+        """See :class:`engine.attention.AttentionBackend`."""
+        kv_heads = self._config.num_kv_heads
+        queries, keys, values = qkv.split((self._config.num_heads, kv_heads, kv_heads), dim=1)
+        if norms is not None:
+            queries = rms_norm(queries, norms.query, norms.eps)
+            keys = rms_norm(keys, norms.key, norms.eps)
+        cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)  # the same for every head
+        self._keys[layer][batch.slots] = rotate(keys, cos, sin)
+        self._values[layer][batch.slots] = values
+        return rotate(queries, cos, sin)
+
+    def attend(self, layer: int, queries: torch.Tensor, batch: Batch) -> torch.Tensor:
         """See :class:`engine.attention.AttentionBackend`."""
         all_keys, all_values = self._keys[layer], self._values[layer]
-        all_keys[batch.slots] = keys
-        all_values[batch.slots] = values
         output = torch.empty_like(queries)
         window, scale = self._config.window(layer), self._scale
         if self._single:

@@ -1,7 +1,8 @@
-"""The decoder: one class for all families, driven by the configuration, in plain torch.
+"""The decoder: one class for all families, driven by the configuration.
 
-This is the reference. It runs on any device and in any floating-point type, and every faster path is tested against
-it. It computes the logits only of the tokens that are sampled from: in a prefill chunk that is the last one or none.
+With the plain operations and the plain attention this is the reference: it runs on any device and in any
+floating-point type, and every faster path is tested against it. On a GPU it is given kernels for both. It computes
+the logits only of the tokens that are sampled from: in a prefill chunk that is the last one or none.
 """
 
 from __future__ import annotations
@@ -9,10 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch.nn.functional import embedding, gelu, linear, silu
+from torch.nn.functional import embedding, linear
 
-from engine.attention import AttentionBackend, Batch
+from engine.attention import AttentionBackend, Batch, HeadNorms
+from engine.model import operations as plain
 from engine.model.config import ModelConfig
+from engine.model.operations import Operations
 from engine.model.weights import expert_names
 
 
@@ -53,8 +56,11 @@ class Experts:
 class Decoder:
     """Embedding, layers, final norm and head. ``weights`` is emptied on the way, so that nothing is held twice."""
 
-    def __init__(self, config: ModelConfig, weights: dict[str, torch.Tensor], max_model_len: int) -> None:
+    def __init__(
+        self, config: ModelConfig, weights: dict[str, torch.Tensor], max_model_len: int, operations: Operations = plain
+    ) -> None:
         self.config = config
+        self._operations = operations
         self.embedding = weights.pop("model.embed_tokens.weight")
         self.layers = [_take_layer(config, weights, index) for index in range(config.num_layers)]
         self.norm = _norm_weight(config, weights.pop("model.norm.weight"))
@@ -77,42 +83,45 @@ class Decoder:
         """Logits of the tokens sampled from: float32 (samples, vocabulary)."""
         config = self.config
         attention.begin(batch)
-        # (tokens, 1, head size / 2): the same for every head
-        angles = tuple(table[batch.positions].unsqueeze(1) for table in (self.cos, self.sin))
+        # (tokens, head size / 2)
+        angles = tuple(table[batch.positions] for table in (self.cos, self.sin))
         local = angles
         if self._local_angles is not None:
-            local = tuple(table[batch.positions].unsqueeze(1) for table in self._local_angles)
+            local = tuple(table[batch.positions] for table in self._local_angles)
         hidden = embedding(batch.token_ids, self.embedding)
         if config.embedding_scale != 1.0:
             hidden = hidden * self._embedding_scale
-        heads, kv_heads, head_size, eps = config.num_heads, config.num_kv_heads, config.head_size, config.rms_norm_eps
+        heads, eps = config.num_heads + 2 * config.num_kv_heads, config.rms_norm_eps
+        rms_norm, add_rms_norm = self._operations.rms_norm, self._operations.add_rms_norm
+        output: torch.Tensor | None = None  # of the last layer, to be added to the residual stream `hidden`
         for index, layer in enumerate(self.layers):
-            normed = rms_norm(hidden, layer.input_norm, eps)
-            qkv = linear(normed, layer.qkv, layer.qkv_bias).view(-1, heads + 2 * kv_heads, head_size)
-            query, key, value = qkv.split((heads, kv_heads, kv_heads), dim=1)
+            if output is None:
+                normed = rms_norm(hidden, layer.input_norm, eps)
+            else:
+                normed, hidden = add_rms_norm(output, hidden, layer.input_norm, eps)
+            qkv = linear(normed, layer.qkv, layer.qkv_bias).view(-1, heads, config.head_size)
+            norms = None
             if layer.query_norm is not None and layer.key_norm is not None:
-                query = rms_norm(query, layer.query_norm, eps)
-                key = rms_norm(key, layer.key_norm, eps)
+                norms = HeadNorms(layer.query_norm, layer.key_norm, eps)
             cos, sin = local if config.window(index) else angles
-            attended = attention.attend(index, rotate(query, cos, sin), rotate(key, cos, sin), value, batch)
+            queries = attention.write(index, qkv, cos, sin, norms, batch)
+            attended = attention.attend(index, queries, batch)
             output = linear(attended.flatten(1), layer.output, layer.output_bias)
             if layer.attention_post_norm is not None:
                 output = rms_norm(output, layer.attention_post_norm, eps)
-            hidden = hidden + output
-            output = self._feed_forward(layer, rms_norm(hidden, layer.mlp_norm, eps))
+            normed, hidden = add_rms_norm(output, hidden, layer.mlp_norm, eps)
+            output = self._feed_forward(layer, normed)
             if layer.mlp_post_norm is not None:
                 output = rms_norm(output, layer.mlp_post_norm, eps)
-            hidden = hidden + output
-        sampled = rms_norm(hidden[batch.sample_rows], self.norm, config.rms_norm_eps)
+        assert output is not None, "a model has layers"
+        sampled, _ = add_rms_norm(output[batch.sample_rows], hidden[batch.sample_rows], self.norm, eps)
         return linear(sampled, self.head).float()
 
     def _feed_forward(self, layer: Layer, x: torch.Tensor) -> torch.Tensor:
         if layer.experts is not None:
             return self._mixture(layer.experts, x)
-        gate, up = linear(x, layer.gate_up, layer.gate_up_bias).chunk(2, dim=-1)
-        if self.config.activation == "gelu_tanh":
-            return linear(gelu(gate, approximate="tanh") * up, layer.down, layer.down_bias)
-        return linear(silu(gate) * up, layer.down, layer.down_bias)
+        gate_up = linear(x, layer.gate_up, layer.gate_up_bias)
+        return linear(self._operations.gated(gate_up, self.config.activation), layer.down, layer.down_bias)
 
     def _mixture(self, experts: Experts, x: torch.Tensor) -> torch.Tensor:
         """Every token through the experts that the router likes best, weighted by how much it likes them.
@@ -127,27 +136,9 @@ class Decoder:
         out = torch.zeros_like(x)
         for expert in chosen.unique().tolist():  # in ascending order
             tokens, rank = (chosen == expert).nonzero(as_tuple=True)
-            gate, up = linear(x[tokens], experts.gate_up[expert]).chunk(2, dim=-1)
-            out[tokens] += linear(silu(gate) * up, experts.down[expert]) * weights[tokens, rank, None]
+            active = self._operations.gated(linear(x[tokens], experts.gate_up[expert]), self.config.activation)
+            out[tokens] += linear(active, experts.down[expert]) * weights[tokens, rank, None]
         return out
-
-
-def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
-    """Scale the last dimension to a root mean square of one, in float32, then by ``weight``.
-
-    A weight that is float32 beside narrower inputs is applied before rounding (Gemma), else after it (all others).
-    """
-    wide = x.float()
-    wide = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
-    if weight.dtype == torch.float32:
-        return (wide * weight).to(x.dtype)
-    return wide.to(x.dtype) * weight
-
-
-def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """Turn every pair ``(i, i + head size / 2)`` of the last dimension by its position's angle, in float32."""
-    first, second = x.float().chunk(2, dim=-1)
-    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1).to(x.dtype)
 
 
 def _take_layer(config: ModelConfig, weights: dict[str, torch.Tensor], index: int) -> Layer:

@@ -259,6 +259,16 @@ def test_generate_answers_on_stdout_and_nothing_else() -> None:
 
 
 @pytest.mark.model
+def test_a_gpu_that_is_not_there_is_told_in_one_line() -> None:
+    done = cutaway("generate", "hello", "--device", "cuda", CUDA_VISIBLE_DEVICES="-1", timeout=100)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr.splitlines()[-1] == (
+        "cutaway: the device cuda was asked for, but this machine has no usable NVIDIA GPU; use cpu")
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.model
 def test_generate_takes_vllms_parameters() -> None:
     question = "What is the capital of France? Answer briefly."
     done = cutaway("generate", question, "--stop", " is Par", "--logprobs", "2", timeout=100)

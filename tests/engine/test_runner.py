@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import random
 from pathlib import Path
 
 import pytest
+import torch
 
 from engine.config import EngineConfig, SchedulerConfig
 from engine.model.config import UnsupportedModel
@@ -141,6 +143,14 @@ def test_what_cannot_be_run_is_refused(folder: Path, tmp_path: Path) -> None:
         Runner(folder, EngineConfig(dtype="int8"))
     with pytest.raises(RunnerError, match="'tpu' is not one of cpu, cuda"):
         Runner(folder, EngineConfig(device="tpu"))
+    if not torch.cuda.is_available():
+        with pytest.raises(RunnerError, match="no usable NVIDIA GPU; use cpu"):
+            Runner(folder, EngineConfig(device="cuda"))
+    with pytest.raises(RunnerError, match="'fast' is not one of auto, torch, triton"):
+        Runner(folder, EngineConfig(), path="fast")
+    if importlib.util.find_spec("triton"):
+        with pytest.raises(RunnerError, match="triton cannot run here: heads of 32"):
+            Runner(folder, EngineConfig(), path="triton")
     with pytest.raises(UnsupportedModel, match="no model folder"):
         Runner(tmp_path, EngineConfig())
     with pytest.raises(ValueError, match="a KV cache of 0 blocks"):

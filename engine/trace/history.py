@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 import msgspec
+import numpy as np
 import zstandard
 
 from engine.trace.events import RunInfo, StepEvents
@@ -123,7 +124,12 @@ class LiveHistory(PagedRun):
         detail = self._details.get(place)
         if detail is None:
             assert self._spill is not None
-            detail = self._details[place] = unpack_detail_part(self._spill.read(place), *shape)
+            try:
+                detail = unpack_detail_part(self._spill.read(place), *shape)
+            except (OSError, ValueError):  # a picture that is painted once more after the end: nothing is to be seen
+                return (BlockDetail(np.zeros(shape[0], np.uint32), np.full(shape[1], np.nan, np.float32),
+                                    [""] * shape[2]), lambda: BlockRows([], []))
+            self._details[place] = detail
             if len(self._details) > DETAILS_KEPT:
                 self._details.popitem(last=False)
         else:

@@ -71,7 +71,8 @@ class SpillFile:
 
     def read(self, place: Place) -> bytes:
         """Raises OSError when it cannot be read (any more)."""
-        assert self._file is not None
+        if self._file is None:
+            raise OSError("the temporary file of the run is closed")
         self._file.seek(place.offset)
         data = self._file.read(place.length)
         if len(data) != place.length:

@@ -278,6 +278,13 @@ def test_a_live_run_on_the_disk(lived: Lived, tmp_path: Path) -> None:
     check_like(history, lived)
     check_rows(history, lived)
     history.close()
+    for cache in (history._details, history._pages, history._waypoints):
+        cache.clear()
+    colours, tokens, _prefill = history.series.segments(10)  # somebody paints once more
+    assert len(colours) == len(lived.steps[10].scheduled)
+    assert not tokens.any()
+    with pytest.raises(OSError, match="closed"):
+        history.state_at(10)
 
 
 def test_a_live_run_when_the_disk_fills_up(lived: Lived, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -155,7 +155,8 @@ def main() -> int:
     parser.add_argument("--model", help="a model folder; the default model if not given")
     parser.add_argument("--prompts", type=int, default=50)
     parser.add_argument("--path", choices=("auto", "torch", "both"), default="auto")
-    parser.add_argument("--threads", type=int, default=2)
+    # With more, torch's threads wait for one another on a machine that does other things besides.
+    parser.add_argument("--threads", type=int, default=1)
     args = parser.parse_args()
     import transformers
 

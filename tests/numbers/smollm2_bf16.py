@@ -146,7 +146,8 @@ def parting(theirs: list[int], ours: list[int], logits_theirs: torch.Tensor, log
     for at, (a, b) in enumerate(zip(theirs, ours, strict=True)):
         if a != b:
             gaps = [float(row[at, a] - row[at, b]) for row in (logits_theirs, logits_ours, logits_float32)]
-            return Parting(at, a, b, *gaps, resolution=resolution(float(logits_float32[at, a])))
+            largest = max(float(row[at, token].abs()) for row in (logits_theirs, logits_float32) for token in (a, b))
+            return Parting(at, a, b, *gaps, resolution=resolution(largest))
     return None
 
 

@@ -28,7 +28,7 @@ run: setup
 # Tests draw into memory unless QT_QPA_PLATFORM says otherwise. Without a network there may be no model; the tests
 # that need it are then skipped, and say why.
 test: lint model
-	QT_QPA_PLATFORM=$${QT_QPA_PLATFORM:-offscreen} $(VENV_PYTHON) -m pytest $(ARGS)
+	QT_QPA_PLATFORM=$${QT_QPA_PLATFORM:-offscreen} $(VENV_PYTHON) -m pytest --numprocesses auto $(ARGS)
 
 lint: setup
 	$(VENV_PYTHON) -m ruff check .

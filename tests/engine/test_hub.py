@@ -51,9 +51,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(404, b"{}", {"X-Error-Code": "RepoNotFound"}, body)
         elif "/resolve/" in path:
             data = files[path.rpartition("/")[2]]
-            self._send(200, data, {"ETag": f'"{hashlib.sha1(data).hexdigest()}"', "X-Repo-Commit": COMMIT}, body)
-            if body:
+            if body:  # noted first: the client may be done before this thread is
                 self.server.fetched.add(path.rpartition("/")[2])
+            self._send(200, data, {"ETag": f'"{hashlib.sha1(data).hexdigest()}"', "X-Repo-Commit": COMMIT}, body)
         elif "/tree/" in path:
             tree = [
                 {"type": "file", "path": file, "size": len(data), "oid": hashlib.sha1(data).hexdigest()}

@@ -50,7 +50,7 @@ class ClosedLoop:
         self.hub = EventHub()
         self.subscription = self.hub.subscribe()
         info = RunInfo(1, "test", "", 0, engine._runner.model_info, MachineInfo(), "", 0, 4096, dict(engine.knobs))
-        self.history = LiveHistory(info, max_steps=KEPT_STEPS)
+        self.history = LiveHistory(info, max_steps=KEPT_STEPS, spill=False)
         self.history.timeline.max_rows = KEPT_ROWS
         self.state = EngineState(info)
         self.num_left = self.num_preemptions = self.num_evictions = self.num_aborted = 0

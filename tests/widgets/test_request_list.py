@@ -7,6 +7,7 @@ from PySide6.QtCore import QPoint, QPointF, Qt
 from PySide6.QtGui import QGuiApplication, QImage, QPainter, QWheelEvent
 from pytestqt.qtbot import QtBot
 
+from tests.widgets.pointer import hover
 from tests.widgets.scheduler_run import busy_run, make_run, view_at
 from widgets.request_list import RequestList, draw_request_mark
 from widgets.theme import themes
@@ -70,7 +71,7 @@ def test_a_click_selects_and_hovering_lights_up(panel: RequestList, selection: S
     panel.show_view(view)
     qtbot.mouseClick(panel, Qt.MouseButton.LeftButton, pos=at_row(panel, 2))
     assert selection.request_id == view.state.running[2]
-    qtbot.mouseMove(panel, at_row(panel, 4))
+    hover(panel, at_row(panel, 4))
     assert selection.hovered_request == view.state.running[4]
     panel.leaveEvent(None)
     assert selection.hovered_request is None

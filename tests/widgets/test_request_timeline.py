@@ -9,6 +9,7 @@ from PySide6.QtGui import QWheelEvent
 from pytestqt.qtbot import QtBot
 
 from engine.trace.timeline import Timeline
+from tests.widgets.pointer import hover
 from tests.widgets.scheduler_run import busy_run, make_run, view_at
 from widgets.request_timeline import LifeIndex, RequestTimeline
 from widgets.theme import themes
@@ -113,7 +114,7 @@ def test_hovering_tells_what_a_span_is(panel: RequestTimeline, selection: Select
                 assert found is not None
                 assert found[1] is span
                 assert panel.describe(*found).startswith(panel._rows[row].request_id)
-    qtbot.mouseMove(panel, panel.row_rect(panel.visible_rows()[1]).center().toPoint())
+    hover(panel, panel.row_rect(panel.visible_rows()[1]).center().toPoint())
     assert selection.hovered_request == panel._rows[panel.visible_rows()[1]].request_id
 
 
@@ -142,7 +143,7 @@ def test_a_drag_pans_and_holds(panel: RequestTimeline, selection: Selection, qtb
     panel.repaint()
     start = panel._start
     qtbot.mousePress(panel, Qt.MouseButton.LeftButton, pos=QPoint(300, 100))
-    qtbot.mouseMove(panel, QPoint(400, 100))
+    hover(panel, QPoint(400, 100))
     qtbot.mouseRelease(panel, Qt.MouseButton.LeftButton, pos=QPoint(400, 100))
     assert panel._start < start
     assert selection.request_id is None  # a drag is no click

@@ -73,23 +73,23 @@ def finding_text(finding: Finding) -> tuple[str, str]:
                         "had to be computed again.").format(running=count("running"), lost=count("lost_tokens"))
     if finding.code == "waiting_for_blocks":
         return (QCoreApplication.translate("Insights", "Admission waits for blocks"),
-                (QCoreApplication.translate("Insights", "{waiting} requests wait while {running} hold {usage} of the "
+                (QCoreApplication.translate("Insights", "Waiting: {waiting}, while {running} hold {usage} of the "
                                                         "pool.")
                  if n["steps"] < 2 else QCoreApplication.translate(
-                    "Insights", "{waiting} requests wait while {running} hold {usage} of the pool, for {steps} steps "
+                    "Insights", "Waiting: {waiting}, while {running} hold {usage} of the pool, for {steps} steps "
                                 "now.")).format(waiting=count("waiting"), running=count("running"),
                                                usage=format_percent(n["usage"], 0), steps=count("steps")))
     if finding.code == "waiting_for_seqs":
         return (QCoreApplication.translate("Insights", "Admission waits for max_num_seqs"),
                 QCoreApplication.translate(
-                    "Insights", "{waiting} requests wait behind {running} running ones, and {free} of the pool is "
+                    "Insights", "Waiting: {waiting}, behind {running} running, and {free} of the pool is "
                                 "free: a larger max_num_seqs would use it.").format(
                         waiting=count("waiting"), running=count("running"), free=format_percent(n["free"], 0)))
     if finding.code == "head_of_line":
         return (QCoreApplication.translate("Insights", "A long prompt blocks the queue"),
                 QCoreApplication.translate(
                     "Insights", "Chunked prefill is off, and {names} does not fit in what the decodes leave of the "
-                                "budget. {waiting} requests wait.").format(names=names, waiting=count("waiting")))
+                                "budget. Waiting: {waiting}.").format(names=names, waiting=count("waiting")))
     if finding.code == "budget_full":
         return (QCoreApplication.translate("Insights", "The token budget is full in {count} of {of} steps").format(
                     count=count("count"), of=count("of")),

@@ -1442,11 +1442,11 @@
         <translation>准入在等空闲块</translation>
     </message>
     <message>
-        <source>{waiting} requests wait while {running} hold {usage} of the pool.</source>
+        <source>Waiting: {waiting}, while {running} hold {usage} of the pool.</source>
         <translation>{waiting} 个请求在等待，{running} 个请求占着块池的 {usage}。</translation>
     </message>
     <message>
-        <source>{waiting} requests wait while {running} hold {usage} of the pool, for {steps} steps now.</source>
+        <source>Waiting: {waiting}, while {running} hold {usage} of the pool, for {steps} steps now.</source>
         <translation>{waiting} 个请求在等待，{running} 个请求占着块池的 {usage}，已持续 {steps} 步。</translation>
     </message>
     <message>
@@ -1454,7 +1454,7 @@
         <translation>准入受限于 max_num_seqs</translation>
     </message>
     <message>
-        <source>{waiting} requests wait behind {running} running ones, and {free} of the pool is free: a larger max_num_seqs would use it.</source>
+        <source>Waiting: {waiting}, behind {running} running, and {free} of the pool is free: a larger max_num_seqs would use it.</source>
         <translation>{waiting} 个请求排在 {running} 个运行中的请求之后，而块池还有 {free} 空闲：增大 max_num_seqs 就能用上。</translation>
     </message>
     <message>
@@ -1462,7 +1462,7 @@
         <translation>一个长 prompt 堵住了队列</translation>
     </message>
     <message>
-        <source>Chunked prefill is off, and {names} does not fit in what the decodes leave of the budget. {waiting} requests wait.</source>
+        <source>Chunked prefill is off, and {names} does not fit in what the decodes leave of the budget. Waiting: {waiting}.</source>
         <translation>chunked prefill 已关闭，{names} 放不进 decode 用剩的预算。{waiting} 个请求在等待。</translation>
     </message>
     <message>

@@ -16,6 +16,7 @@ from PySide6.QtGui import QCloseEvent, QKeyEvent
 from PySide6.QtWidgets import QFrame, QGridLayout, QHBoxLayout, QLabel, QSlider, QSplitter, QVBoxLayout, QWidget
 
 from app.engine_texts import say
+from app.layouts import size_on_screen
 from app.session import Session
 from engine.align import Alignment, by_request, by_step, by_time
 from engine.compare import COUNTS, Change, Comparison, RequestDelta
@@ -176,7 +177,7 @@ class CompareWindow(QWidget):
         column_.addWidget(self.note)
         column_.addWidget(split, 1)
         self.setMinimumSize(960, 600)
-        self.resize(1440, 900)
+        self.resize(size_on_screen(self, 1440, 900))
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
 
     def _connect(self) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QObject, Qt
+from PySide6.QtCore import QObject, QSize, Qt
+from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QDockWidget, QMainWindow, QWidget
 
 from widgets.painting import Panel
@@ -15,6 +16,14 @@ _COLUMNS = {"knobs": 0.172, "block_table": 0.610, "requests": 0.218}
 _MIDDLE = {"block_table": 0.50, "token_budget": 0.22, "latency": 0.28}
 _RIGHT = {"requests": 0.365, "inspector": 0.385, "insights": 0.25}
 _WIDEST = {"knobs": 320, "requests": 440, "inspector": 440, "insights": 440}
+
+
+def size_on_screen(window: QWidget, width: int, height: int) -> QSize:
+    """The size asked for, or as much of it as the screen has. Off the screen there is always room."""
+    wanted = QSize(width, height)
+    if QGuiApplication.platformName() == "offscreen":
+        return wanted
+    return wanted.boundedTo(window.screen().availableSize())
 
 
 class Docks(QObject):

@@ -21,7 +21,7 @@ from app.engine_texts import say
 from app.engine_watch import EngineWatch
 from app.export_window import Exporting
 from app.frame_clock import FrameClock
-from app.layouts import Docks
+from app.layouts import Docks, size_on_screen
 from app.note_taking import NoteTaking
 from app.panels import build_panels
 from app.preparation import Preparation
@@ -86,7 +86,7 @@ class MainWindow(QMainWindow):
         self._ending: list[threading.Thread] = []
         self.ended_cleanly = True
         self._connect()
-        self.resize(1440, 900)
+        self.resize(size_on_screen(self, 1440, 900))
         self._restore_layout()
         Motion.enabled = settings.motion
         self._sync_commands()

@@ -31,6 +31,7 @@ from PySide6.QtWidgets import (
 from app.compare_window import figure_text
 from app.engine_texts import say
 from app.jobs import Job
+from app.layouts import size_on_screen
 from app.rerun_dialog import READ_S, TICK_MS, Loader, load_for
 from engine.compare import METRICS
 from engine.config import SCHEDULER_KNOBS
@@ -165,7 +166,7 @@ class SweepWindow(QWidget):
         column.addWidget(split, 1)
         column.addLayout(foot)
         self.setMinimumSize(720, 520)
-        self.resize(1040, 760)
+        self.resize(size_on_screen(self, 1040, 760))
 
     def retranslate(self) -> None:
         self.setWindowTitle(self.tr("Sweep – Cutaway"))

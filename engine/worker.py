@@ -16,7 +16,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -194,11 +194,6 @@ class EngineThread(threading.Thread):
         if self.is_alive() and threading.current_thread() is not self:
             self.join(timeout)
         return not self.is_alive()
-
-    def run_until(self, until: Callable[[EngineThread], bool], poll_s: float = 0.05) -> None:
-        """Block the calling thread until ``until(self)`` holds or the engine has ended."""
-        while self.is_alive() and not until(self):
-            time.sleep(poll_s)
 
     # ---- the thread ----------------------------------------------------------------------------------------------
 
@@ -401,8 +396,3 @@ def processor_name() -> str:
     except OSError:
         pass
     return platform.processor() or platform.machine()
-
-
-def with_knob(spec: RunSpec, name: str, value: KnobValue) -> RunSpec:
-    """A copy of ``spec`` with one knob preset."""
-    return replace(spec, knobs={**spec.knobs, name: knob(name).check(value)})

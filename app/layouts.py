@@ -80,10 +80,6 @@ class Docks(QObject):
         half = round(_COLUMNS["block_table"] * width / 2)
         self._window.resizeDocks([self.docks["latency"], self.docks["timeline"]], [half, half], _H)
 
-    @property
-    def arranging(self) -> bool:
-        return self._arranging
-
     def set_arranging(self, on: bool) -> None:
         """Show title bars to drag panels by, or hide them."""
         self._arranging = on

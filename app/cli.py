@@ -9,7 +9,7 @@ import argparse
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -101,6 +101,7 @@ def build_parser() -> argparse.ArgumentParser:
     run.add_argument("--scenario", metavar="NAME", default=DEFAULT_SCENARIO,
                      help="a scenario that ships, or the path of a .toml file (default: %(default)s)")
     _add_engine(run)
+    _add_memory(run)
     run.add_argument("--set", action="append", default=[], metavar="KNOB=VALUE", dest="knobs",
                      help="turn a knob before the run starts; may be given several times")
     run.add_argument("--record", type=Path, metavar="FILE", help="record the run from its first step")
@@ -115,6 +116,7 @@ def build_parser() -> argparse.ArgumentParser:
     generate.add_argument("text", metavar="TEXT", help='the prompt; "-" reads it from stdin')
     add_sampling(generate)
     _add_engine(generate)
+    _add_memory(generate)
     generate.set_defaults(command=_generate)
 
     info = commands.add_parser("info", help="sum a recording up")
@@ -165,6 +167,12 @@ def _add_engine(parser: argparse.ArgumentParser) -> None:
                         help="cores for the forward pass (default: all; with a window, all but one)")
 
 
+def _add_memory(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--gpu-memory-utilization", type=_share, metavar="SHARE",
+                        help="with --device cuda: the share of the GPU's memory, above 0 and up to 1, that weights, "
+                             "activations and KV blocks take together, where num_blocks is not set (default: 0.9)")
+
+
 def _add_exit(parser: argparse.ArgumentParser, since: str) -> None:
     parser.add_argument("--screenshot", type=Path, metavar="PNG",
                         help="save the window as it is at the end; without --exit-after the end is two seconds later")
@@ -181,6 +189,16 @@ def _positive(text: str) -> float:
         value = 0.0
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return value
+
+
+def _share(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0, up to 1")
     return value
 
 
@@ -246,8 +264,22 @@ def _run_spec(arguments: argparse.Namespace, scenario: str | None, *, watched: b
               knobs: dict[str, KnobValue] | None = None) -> RunSpec:
     from engine.worker import RunSpec
 
+    check_device(arguments, knobs or {})
     return RunSpec(model=arguments.model, scenario=scenario, knobs=knobs or {}, seed=arguments.seed,
-                   dtype=arguments.dtype, device=arguments.device, num_threads=arguments.threads, watched=watched)
+                   dtype=arguments.dtype, device=arguments.device, num_threads=arguments.threads, watched=watched,
+                   gpu_memory_utilization=arguments.gpu_memory_utilization)
+
+
+def check_device(arguments: argparse.Namespace, knobs: Mapping[str, KnobValue]) -> None:
+    """Refuse what says how to use a GPU where none is to be used. Raises :class:`BadArguments`."""
+    if arguments.device == "cuda":
+        return
+    if arguments.gpu_memory_utilization is not None:
+        raise BadArguments("--gpu-memory-utilization is about a GPU's memory: it needs --device cuda; on the CPU "
+                           "--set num_blocks=N sizes the pool")
+    for name in knobs:
+        if knob(name).group == "device":
+            raise BadArguments(f"--set {name}: that is about how a GPU runs a step; it needs --device cuda")
 
 
 # ---- commands --------------------------------------------------------------------------------------------------------

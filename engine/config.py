@@ -42,12 +42,19 @@ SCHEDULER_KNOBS = tuple(f.name for f in fields(SchedulerConfig) if f.name in KNO
 """The knobs that belong to the scheduler and the block pool; all of them act at the next step."""
 
 
+RUNNER_KNOBS = ("enforce_eager", "overlap")
+"""The knobs of how a step runs on a GPU: with CUDA graphs or without, overlapped with the next one's preparation or
+not. A runner is told of them; on a CPU they do nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
     """What an engine is built from.
 
     ``device`` is ``"cpu"`` or ``"cuda"``; ``dtype`` is ``"bfloat16"``, ``"float16"`` or ``"float32"``.
     ``num_threads`` is how many cores the forward pass may take; 0 chooses (a watched engine leaves the window one).
+    ``gpu_memory_utilization`` is the share of a GPU's memory that weights, activations and KV blocks take together
+    where nobody says how many blocks there are to be.
     """
 
     model: str = ""
@@ -55,4 +62,5 @@ class EngineConfig:
     dtype: str = "bfloat16"
     seed: int = 0
     num_threads: int = 0
+    gpu_memory_utilization: float = 0.9
     scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)

@@ -19,7 +19,7 @@ from typing import Protocol
 import psutil
 
 from engine.clock import RunClock
-from engine.config import SCHEDULER_KNOBS, SchedulerConfig
+from engine.config import RUNNER_KNOBS, SCHEDULER_KNOBS, SchedulerConfig
 from engine.model.detokenizer import IncrementalDetokenizer
 from engine.model.tokenizer import Tokenizer
 from engine.output_text import OutputText
@@ -59,6 +59,9 @@ class ModelRunner(Protocol):
 
     def free_request(self, request_id: str) -> None: ...
 
+    def set_knob(self, name: str, value: KnobValue) -> None:
+        """One of :data:`~engine.config.RUNNER_KNOBS`; it acts from the next step on, if it does anything here."""
+
     @property
     def logprobs(self) -> Sequence[Logprobs | None]:
         """Of the tokens of the last :meth:`execute`; looked at only for requests that ask for them."""
@@ -81,6 +84,8 @@ class Engine:
         self.knobs: dict[str, KnobValue] = {**(knobs or {}), **{n: getattr(config, n) for n in SCHEDULER_KNOBS}}
         self._check_pool_fits_memory(config.num_blocks, config.block_size)
         self.scheduler = Scheduler(config, runner.eos_token_ids)
+        for name in RUNNER_KNOBS:  # the runner may have served another engine before
+            runner.set_knob(name, self._value_of(name))
         runner.allocate_cache(config.num_blocks, config.block_size)
         self._seed = seed
         self._texts: dict[str, IncrementalDetokenizer | OutputText] = {}
@@ -160,10 +165,12 @@ class Engine:
     def set_knob(self, name: str, value: KnobValue) -> None:
         """Turn a knob; it acts from the next step on. Raises :class:`KnobError`, and then nothing has changed."""
         value = knob(name).check(value)
-        if value == self.knobs.get(name):
+        if value == self._value_of(name):
             return
         if name not in SCHEDULER_KNOBS:
-            self._knob_changes.append(KnobChange(name, self.knobs[name], value))
+            if name in RUNNER_KNOBS:
+                self._runner.set_knob(name, value)
+            self._knob_changes.append(KnobChange(name, self._value_of(name), value))
         elif name in POOL_KNOBS:
             pool = {n: int(self.knobs[n]) for n in POOL_KNOBS} | {name: int(value)}
             self._check_pool_fits_memory(**pool)
@@ -171,6 +178,9 @@ class Engine:
         else:
             self._knob_changes += self.scheduler.reconfigure({name: value})
         self.knobs[name] = value
+
+    def _value_of(self, name: str) -> KnobValue:
+        return self.knobs.get(name, knob(name).default)
 
     def _check_pool_fits_memory(self, num_blocks: int, block_size: int) -> None:
         wanted = num_blocks * block_size * self._runner.model_info.bytes_per_token

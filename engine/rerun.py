@@ -134,6 +134,10 @@ class RecordedRunner:
         if self._inner is not None:
             self._inner.free_request(request_id)
 
+    def set_knob(self, name: str, value: KnobValue) -> None:
+        if self._inner is not None:
+            self._inner.set_knob(name, value)
+
     def execute(self, plan: StepPlan) -> list[int]:
         tokens = self._inner.execute(plan) if self._inner is not None else None
         asked = self._inner is not None and any(s.request.params.logprobs is not None for s in plan.scheduled)

@@ -23,6 +23,7 @@ from engine.model.config import ModelConfig, UnsupportedModel
 from engine.plan import StepPlan
 from engine.sampler import Sampler
 from engine.trace.events import Logprobs, ModelInfo
+from engine.trace.knobs import KnobValue
 
 if TYPE_CHECKING:
     import torch
@@ -133,6 +134,13 @@ class Runner:
         self._forward_path.allocate(num_blocks, block_size)
         self._block_size = block_size
         self._tables.clear(max_blocks=-(-self.max_model_len // block_size))
+
+    def set_knob(self, name: str, value: KnobValue) -> None:
+        """Turn one of :data:`~engine.config.RUNNER_KNOBS`; on a forward path that has no use for it nothing happens."""
+        set_enforce_eager = getattr(self._forward_path, "set_enforce_eager", None)
+        if name == "enforce_eager" and set_enforce_eager is not None:
+            self._claim_thread()
+            set_enforce_eager(bool(value))
 
     def free_request(self, request_id: str) -> None:
         """Forget a request that left; one that was never seen is fine."""

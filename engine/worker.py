@@ -46,7 +46,8 @@ class RunSpec:
     """What to run. ``model`` as for :func:`engine.model.library.find_model`; ``scenario`` a name or a path, None for
     an engine that only serves what it is sent. ``knobs`` override the scenario's. ``watched`` leaves a core to the
     window, unless ``num_threads`` says how many to take. Without ``record_prompt_text`` recordings of the run hold only
-    how long prompts are.
+    how long prompts are. ``gpu_memory_utilization`` sizes the pool on a GPU where ``knobs`` do not; None means
+    :class:`EngineConfig`'s own, and then a scenario's ``num_blocks`` goes before it.
     """
 
     model: str | None = None
@@ -59,15 +60,20 @@ class RunSpec:
     watched: bool = True
     max_model_len: int = 2048
     record_prompt_text: bool = True
+    gpu_memory_utilization: float | None = None
 
     def choose_threads(self) -> int:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         return self.num_threads or max(1, cores - 1 if self.watched else cores)
 
     def all_knobs(self, scenario: Scenario | None) -> dict[str, KnobValue]:
-        """Every knob's value at the start: its default, then the scenario's, then the ones asked for."""
+        """Every knob's value at the start: its default, then the scenario's, then the ones asked for.
+
+        Without those of a GPU, unless the run is on one or they are asked for.
+        """
         chosen = {**(scenario.knobs if scenario else {}), **self.knobs}
-        return {**{k.name: k.default for k in KNOBS.values()}, **{n: knob(n).check(v) for n, v in chosen.items()}}
+        defaults = {k.name: k.default for k in KNOBS.values() if k.group != "device" or self.device != "cpu"}
+        return {**defaults, **{n: knob(n).check(v) for n, v in chosen.items()}}
 
 
 class Subscription:

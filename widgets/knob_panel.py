@@ -16,7 +16,7 @@ from widgets.sliders import KnobSlider, RangePair
 from widgets.theme import font, theme, themes
 from widgets.view import Selection
 
-GROUPS = ("scheduler", "kv_cache", "workload", "sampling")
+GROUPS = ("scheduler", "kv_cache", "device", "workload", "sampling")
 
 BREAKS_ANYWHERE = 4000
 """From this many characters on a prompt's lines are broken anywhere in its box."""
@@ -116,6 +116,8 @@ class KnobPanel(Panel):
         self._chosen: dict[str, list[KnobValue]] = {}  # turned by the user, in turn, and not yet seen in the engine
         self._held: dict[str, KnobValue] = {}  # turned, waiting to be let go
         self._headings: list[_Heading] = []
+        self._groups: dict[str, list[QWidget]] = {}  # a group's heading and its controls
+        self._hidden: set[str] = set()
         self._live = True
         self._prompt_reason = ""
         self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
@@ -154,6 +156,7 @@ class KnobPanel(Panel):
         layout.addWidget(self._scroll, 1)
         layout.addLayout(bottom)
 
+        self.show_group("device", False)
         self.retranslate()
 
     def sizeHint(self) -> QSize:
@@ -167,10 +170,12 @@ class KnobPanel(Panel):
             return
         heading = _Heading(group, ruled=bool(self._headings))
         self._headings.append(heading)
-        column.addWidget(heading)
+        self._groups[group] = [heading]
         for knob in members:
             if knob.name not in self._controls:
-                column.addWidget(self._make_control(knob))
+                self._groups[group].append(self._make_control(knob))
+        for widget in self._groups[group]:
+            column.addWidget(widget)
 
     def _make_control(self, knob: Knob) -> Control:
         control: Control
@@ -249,6 +254,13 @@ class KnobPanel(Panel):
         """What the panel shows."""
         return {**self._shown, **{name: chosen[-1] for name, chosen in self._chosen.items()}}
 
+    def show_group(self, group: str, shown: bool) -> None:
+        """Show a group of knobs, or hide one that does nothing in this run."""
+        self._hidden = self._hidden - {group} if shown else self._hidden | {group}
+        for widget in self._groups.get(group, ()):
+            widget.setVisible(shown)
+        self._show_changed()
+
     def set_scenarios(self, scenarios: Sequence[tuple[str, str]], current: str) -> None:
         """(name, title) pairs for the chooser, and the one that runs."""
         self.scenario.set_options(scenarios, current)
@@ -303,7 +315,8 @@ class KnobPanel(Panel):
             self.set_note(self.tr("as recorded"))
             return
         values = self.values()
-        count = sum(values[name] != knob.default for name, knob in self._knobs.items())
+        count = sum(values[name] != knob.default for name, knob in self._knobs.items()
+                    if knob.group not in self._hidden)
         self.set_note(self.tr("{count} changed").format(count=count) if count else "")
 
     def _show_prompt_state(self) -> None:

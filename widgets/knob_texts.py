@@ -31,6 +31,7 @@ def group_title(group: str) -> str:
     return {
         "scheduler": QCoreApplication.translate("Knobs", "Scheduler"),
         "kv_cache": QCoreApplication.translate("Knobs", "KV cache"),
+        "device": QCoreApplication.translate("Knobs", "Device"),
         "workload": QCoreApplication.translate("Knobs", "Workload"),
         "sampling": QCoreApplication.translate("Knobs", "Sampling"),
     }.get(group, group)
@@ -136,6 +137,28 @@ def _texts() -> dict[str, KnobText]:
             QCoreApplication.translate(
                 "Knobs", "when prompts share beginnings: system prompts, few-shot examples, long chats."),
             QCoreApplication.translate("Knobs", "to see what it saves; without sharing it changes next to nothing.")),
+        "enforce_eager": KnobText(
+            "enforce eager",
+            QCoreApplication.translate(
+                "Knobs", "Launch every kernel of every step one by one. Otherwise a step in which all requests decode "
+                         "replays a CUDA graph: the hundreds of launches that such a step consists of were recorded "
+                         "once for each batch size, and one call starts them all. Steps with prefill chunks are "
+                         "launched one by one either way."),
+            QCoreApplication.translate(
+                "Knobs", "to see launch overhead: with few requests the GPU is done with a kernel before the next "
+                         "one is launched, and ITL rises while the arithmetic stays the same."),
+            QCoreApplication.translate(
+                "Knobs", "nearly always: the graphs cost some memory and a few seconds of capturing at the start.")),
+        "overlap": KnobText(
+            "overlap",
+            QCoreApplication.translate(
+                "Knobs", "Prepare the next step while the GPU still computes this one, wherever the scheduler's "
+                         "decisions do not depend on which tokens come out. What stays serial is the wait for the "
+                         "sampled tokens."),
+            QCoreApplication.translate(
+                "Knobs", "when steps are short and the engine's own share of them shows: small models, many requests."),
+            QCoreApplication.translate(
+                "Knobs", "to see the phases of a step one after the other, each with a time of its own.")),
         "arrival_rate": KnobText(
             "arrival rate",
             QCoreApplication.translate(

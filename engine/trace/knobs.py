@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 KnobValue = int | float | bool | str
-KnobGroup = Literal["scheduler", "kv_cache", "workload", "sampling"]
+KnobGroup = Literal["scheduler", "kv_cache", "device", "workload", "sampling"]
 
 
 class KnobError(ValueError):
@@ -107,6 +107,8 @@ KNOBS: dict[str, Knob] = {
         Knob("block_size", "kv_cache", "int", 16, 8, 256, "tokens", scale="log2", power_of_two=True,
              vllm_flag="--block-size"),
         Knob("enable_prefix_caching", "kv_cache", "bool", True, vllm_flag="--enable-prefix-caching"),
+        Knob("enforce_eager", "device", "bool", False, vllm_flag="--enforce-eager"),
+        Knob("overlap", "device", "bool", False, vllm_flag="--async-scheduling"),
         Knob("arrival_rate", "workload", "float", 2.0, 0.0, 50.0, "requests/s", scale="square"),
         Knob("common_prefix", "workload", "float", 0.5, 0.0, 1.0, "of requests"),
         Knob("prompt_tokens_min", "workload", "int", 20, 1, 4096, "tokens", scale="log2"),

@@ -56,6 +56,9 @@ class SimulatedRunner:
     def allocate_cache(self, num_blocks: int, block_size: int) -> None:
         pass
 
+    def set_knob(self, name: str, value: KnobValue) -> None:
+        pass
+
     def free_request(self, request_id: str) -> None:
         pass
 

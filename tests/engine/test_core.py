@@ -6,11 +6,11 @@ import random
 
 import pytest
 
-from engine.config import SCHEDULER_KNOBS, SchedulerConfig
+from engine.config import RUNNER_KNOBS, SCHEDULER_KNOBS, SchedulerConfig
 from engine.core import Engine, generate
 from engine.request import RequestRefused, SamplingParams
 from engine.trace.events import RunInfo, StepEvents
-from engine.trace.knobs import KnobError, KnobValue
+from engine.trace.knobs import KNOBS, KnobError, KnobValue
 from engine.trace.state import EngineState
 from tests.engine.tiny_tokenizer import make_tokenizer
 from tests.engine.token_runner import TokenRunner, text_of
@@ -176,6 +176,26 @@ def test_a_knob_out_of_range_changes_nothing(tokenizer) -> None:
     events = engine.step()
     assert events is not None
     assert [(k.name, k.old, k.new) for k in events.knobs] == [("temperature", 0.0, 0.5)]
+
+
+def test_knobs_of_the_device_reach_the_runner_and_are_told(tokenizer) -> None:
+    assert {k.name for k in KNOBS.values() if k.group == "device"} == set(RUNNER_KNOBS)
+    runner = TokenRunner()
+    engine = Engine(runner, tokenizer, SchedulerConfig(), {"enforce_eager": True})
+    # The runner may have served another engine: it is told of those that have their defaults too.
+    assert runner.turned == [("enforce_eager", True), ("overlap", False)]
+    runner.turned.clear()
+    engine.set_knob("enforce_eager", True)
+    engine.set_knob("overlap", False)
+    assert engine.step() is None  # neither has changed
+    engine.set_knob("enforce_eager", False)
+    engine.set_knob("overlap", True)
+    with pytest.raises(KnobError, match="true or false"):
+        engine.set_knob("overlap", 1)
+    assert runner.turned == [("enforce_eager", False), ("overlap", True)]
+    events = engine.step()
+    assert events is not None
+    assert [(k.name, k.old, k.new) for k in events.knobs] == [("enforce_eager", True, False), ("overlap", False, True)]
 
 
 def test_generate_streams_the_text_and_refuses_clearly(tokenizer) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from engine.clock import RunClock
-from engine.config import SchedulerConfig
+from engine.config import RUNNER_KNOBS, SchedulerConfig
 from engine.core import Engine
 from engine.plan import StepPlan
 from engine.trace.events import MachineInfo, RunInfo, StepEvents
@@ -219,7 +219,10 @@ def test_commands_from_many_threads(start) -> None:
 
 
 def test_knob_presets_are_checked() -> None:
-    assert RunSpec().all_knobs(None) == {k.name: k.default for k in KNOBS.values()}
+    defaults = {k.name: k.default for k in KNOBS.values()}
+    assert RunSpec(device="cuda").all_knobs(None) == defaults
+    assert RunSpec().all_knobs(None) == {n: v for n, v in defaults.items() if n not in RUNNER_KNOBS}
+    assert RunSpec(knobs={"overlap": True}).all_knobs(None)["overlap"] is True  # asked for, so told
     with pytest.raises(KnobError):
         RunSpec(knobs={"watermark": 2.0}).all_knobs(None)
 

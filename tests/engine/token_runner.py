@@ -12,6 +12,7 @@ import numpy as np
 
 from engine.plan import StepPlan
 from engine.trace.events import ModelInfo
+from engine.trace.knobs import KnobValue
 
 EOS = 0
 VOCABULARY = 509
@@ -33,6 +34,7 @@ class TokenRunner:
         self.num_threads = 1
         self.phase_ns = {"prepare": 0, "forward": 0, "sample": 0}
         self.freed: list[str] = []
+        self.turned: list[tuple[str, KnobValue]] = []
 
     def allocate_cache(self, num_blocks: int, block_size: int) -> None:
         self._block_size = block_size
@@ -54,6 +56,9 @@ class TokenRunner:
             if entry.samples:
                 tokens.append(next_token(context))
         return tokens
+
+    def set_knob(self, name: str, value: KnobValue) -> None:
+        self.turned.append((name, value))
 
     def free_request(self, request_id: str) -> None:
         self.freed.append(request_id)

@@ -47,6 +47,19 @@ def test_every_knob_has_a_control_and_a_tooltip_that_says_it_all(panel: KnobPane
         assert ("every running request is preempted" in tip) == (name in ("block_size", "num_blocks"))
 
 
+def test_a_group_that_does_nothing_in_a_run_is_hidden_and_not_counted(panel: KnobPanel) -> None:
+    panel.set_values({"overlap": True, "max_num_seqs": 4})
+    assert not panel.control("overlap").isVisible()  # until somebody says that there is a GPU
+    assert panel.note == "1 changed"
+    panel.show_group("device", True)
+    assert panel.control("enforce_eager").isVisible()
+    assert panel.note == "2 changed"
+    panel.show_group("device", False)
+    assert not panel.control("overlap").isVisible()
+    assert panel.control("max_num_seqs").isVisible()
+    assert panel.values()["overlap"] is True
+
+
 def test_set_values_shows_and_never_emits(panel: KnobPanel, told: Told, qtbot: QtBot) -> None:
     values = {"max_num_batched_tokens": 64, "policy": "priority", "enable_chunked_prefill": False, "watermark": 0.1,
               "prompt_tokens_min": 5, "prompt_tokens_max": 50, "unheard_of": 1}

@@ -15,7 +15,7 @@ STEPS = 2300
 
 
 def test_a_replay_stops_before_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.trace.reader.CHECK_BYTES", 0)  # as if the file were too large to check
+    monkeypatch.setattr("engine.trace.opening_index.CHECK_BYTES", 0)  # as if the file were too large to check
     run = RandomRun(31)
     recorder = Recorder(tmp_path / "a.mcap", run.info)
     run.steps(STEPS, recorder.put)

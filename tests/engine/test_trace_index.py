@@ -107,8 +107,9 @@ def test_opening_reads_the_index(lived: Lived, monkeypatch: pytest.MonkeyPatch) 
         unpacked.append(record.offset)
         return original(file, record)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("engine.trace.reader.read_chunk", read_chunk)
-    monkeypatch.setattr("engine.trace.reader.CHECK_BYTES", 0)
+    for module in ("recorded", "opening", "opening_index"):
+        monkeypatch.setattr(f"engine.trace.{module}.read_chunk", read_chunk)
+    monkeypatch.setattr("engine.trace.opening_index.CHECK_BYTES", 0)
     recording = open_recording(lived.path)
     assert len(unpacked) <= 3  # the channels, and the state at the end
     assert recording.complete
@@ -168,7 +169,7 @@ def test_without_any_index(lived: Lived, tmp_path: Path) -> None:
 
 def test_damage_that_is_found_when_one_looks_there(lived: Lived, tmp_path: Path,
                                                    monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.trace.reader.CHECK_BYTES", 0)
+    monkeypatch.setattr("engine.trace.opening_index.CHECK_BYTES", 0)
     recording = open_recording(lived.path)
     page = recording._page_of(1500)
     middle = (recording._chunk_offsets[page] + recording._chunk_offsets[page + 1]) // 2

@@ -1,6 +1,8 @@
-"""What Triton's interpreter gets wrong of bfloat16, put right: it multiplies the bits, and rounds towards zero.
+"""What Triton's interpreter gets wrong, put right.
 
-A GPU widens the factors, which is exact, and rounds to the nearest, half to even.
+bfloat16: it multiplies the bits, and rounds towards zero. A GPU widens the factors, which is exact, and rounds to the
+nearest, half to even. Triton 3.6 and NumPy 2.4: bounds of loops are arrays of one element, which NumPy no longer takes
+for numbers.
 """
 
 from __future__ import annotations
@@ -8,8 +10,13 @@ from __future__ import annotations
 from typing import Any
 
 
-def teach_bfloat16() -> None:
+def mend_interpreter() -> None:
     """Call it before the first kernel runs."""
+    teach_bfloat16()
+    _let_arrays_be_bounds()
+
+
+def teach_bfloat16() -> None:
     import numpy as np
     import triton.language as tl
     from triton.runtime import interpreter
@@ -34,3 +41,15 @@ def teach_bfloat16() -> None:
 
     builder.create_dot = create_dot
     interpreter._convert_float = convert
+
+
+def _let_arrays_be_bounds() -> None:
+    from triton.runtime import interpreter
+
+    plain = interpreter._patch_lang_tensor
+
+    def patch(tensor: Any, scope: Any) -> None:
+        plain(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.squeeze()))
+
+    interpreter._patch_lang_tensor = patch

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
-import torch
 
-from tests.kernels.interpreter import teach_bfloat16
+from tests.kernels.interpreter import mend_interpreter
+from tests.kernels.memory import fresh_memory, poison
 
-teach_bfloat16()
+mend_interpreter()
 
 
 @pytest.fixture(autouse=True)
-def _poison(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("empty", "empty_like"):
-        make = getattr(torch, name)
-
-        def poisoned(*args: Any, make: Any = make, **kwargs: Any) -> torch.Tensor:
-            made: torch.Tensor = make(*args, **kwargs)
-            return made.fill_(float("nan")) if made.is_floating_point() else made.fill_(-1)
-
-        monkeypatch.setattr(torch, name, poisoned)
+def _poison() -> Iterator[None]:
+    with fresh_memory(poison):
+        yield

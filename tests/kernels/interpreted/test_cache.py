@@ -12,6 +12,7 @@ from engine.kernels.cache import reshape_and_cache, rotate_and_cache
 from engine.model.operations import rms_norm, rotate
 from engine.model.rope import Rope
 from tests.kernels.interpreted.close import TYPES, assert_near, random
+from tests.kernels.paged import as_slots, make_cache, make_slots
 
 SHAPES = {
     "head_size": st.sampled_from(HEAD_SIZES),
@@ -23,21 +24,10 @@ SHAPES = {
 }
 
 
-def make_cache(blocks: int, kv_heads: int, block_size: int, head_size: int, dtype: torch.dtype) -> torch.Tensor:
-    return torch.full((blocks, kv_heads, block_size, head_size), float("nan"), dtype=dtype)
-
-
-def make_slots(tokens: int, block_size: int, seed: int) -> torch.Tensor:
-    """Slots of three blocks, none twice, never in the null block; about a fourth of the tokens has none."""
-    generator = torch.Generator().manual_seed(seed)
-    slots = block_size + torch.randperm(3 * block_size, generator=generator)[:tokens]
-    return torch.where(torch.rand(tokens, generator=generator) < 0.25, -1, slots)
-
-
 def assert_cached(cache: torch.Tensor, expected: torch.Tensor, slots: torch.Tensor, block_size: int) -> None:
     """``expected`` (T, kv heads, head size) lies in the slots, and everything else is untouched."""
     used = slots >= 0
-    flat = cache.transpose(1, 2).flatten(0, 1)  # (slots, kv heads, head size)
+    flat = as_slots(cache)
     if used.any():
         assert_near(flat[slots[used]], expected[used])
     untouched = torch.ones(len(flat), dtype=torch.bool)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from engine.kernels.rows import TritonRows
 from engine.logit_rows import TorchRows
 from engine.sampling_params import SamplingParams
+from tests.kernels.drawn import kept
 from tests.kernels.interpreted.close import random
 
 PARAMS = st.builds(
@@ -19,19 +20,6 @@ PARAMS = st.builds(
     top_p=st.sampled_from([1.0, 0.9, 0.5, 0.01]),
     min_p=st.sampled_from([0.0, 0.0, 0.05, 0.5, 1.0]),
 )
-
-
-def kept(logits: torch.Tensor, params: SamplingParams) -> tuple[torch.Tensor, torch.Tensor]:
-    """What ``params`` leave of a row, and what it weighs, by sorting: tokens exactly at a bound stay."""
-    weights = ((logits.double() - logits.max()) / params.temperature).exp()
-    weights[weights < params.min_p] = 0
-    if 0 < params.top_k < len(weights):
-        weights[weights < weights.sort(descending=True).values[params.top_k - 1]] = 0
-    if params.top_p < 1:
-        ordered = weights.sort(descending=True).values
-        reached = int((ordered.cumsum(0) < params.top_p * weights.sum()).sum())
-        weights[weights < ordered[min(reached, len(weights) - 1)]] = 0
-    return weights > 0, weights
 
 
 @settings(max_examples=25, deadline=None, derandomize=True)

@@ -1,0 +1,36 @@
+"""What lies in memory that nobody wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+
+@contextmanager
+def fresh_memory(fill: Callable[[torch.Tensor], object]) -> Iterator[None]:
+    """Until the end of the block, whatever ``torch.empty`` and ``torch.empty_like`` return goes through ``fill``."""
+    plain = {name: getattr(torch, name) for name in ("empty", "empty_like")}
+
+    def filled(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+        def made(*args: Any, **kwargs: Any) -> torch.Tensor:
+            tensor = make(*args, **kwargs)
+            fill(tensor)
+            return tensor
+
+        return made
+
+    try:
+        for name, make in plain.items():
+            setattr(torch, name, filled(make))
+        yield
+    finally:
+        for name, make in plain.items():
+            setattr(torch, name, make)
+
+
+def poison(tensor: torch.Tensor) -> None:
+    """Not a number, or -1: a result that depends on it shows."""
+    tensor.fill_(float("nan") if tensor.is_floating_point() else -1)

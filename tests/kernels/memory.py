@@ -32,5 +32,8 @@ def fresh_memory(fill: Callable[[torch.Tensor], object]) -> Iterator[None]:
 
 
 def poison(tensor: torch.Tensor) -> None:
-    """Not a number, or -1: a result that depends on it shows."""
-    tensor.fill_(float("nan") if tensor.is_floating_point() else -1)
+    """Not a number, or all bits set: a result that depends on it shows."""
+    if tensor.is_floating_point():
+        tensor.fill_(float("nan"))
+    else:
+        tensor.fill_(-1 if tensor.dtype.is_signed else True if tensor.dtype == torch.bool else 255)

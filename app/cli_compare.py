@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from engine.compare import Comparison
+    from engine.loaded_model import Model
     from engine.recorded_workload import RecordedWorkload
-    from engine.rerun import Model, RerunProgress
+    from engine.rerun import RerunProgress
     from engine.sweep import SweepPoint
     from engine.trace.events import RunInfo
 
@@ -138,7 +139,8 @@ def table(rows: Sequence[Sequence[str]]) -> list[str]:
 def _rerun(arguments: argparse.Namespace) -> int:
     from app.cli import BadArguments, Failure, check_writable, parse_knobs
     from app.headless import Progress
-    from engine.rerun import RerunError, rerun
+    from engine.recorded_workload import RerunError
+    from engine.rerun import rerun
     from engine.trace.knobs import KnobError
 
     knobs = parse_knobs(arguments.knobs)
@@ -169,8 +171,9 @@ def _sweep(arguments: argparse.Namespace, default_scenario: str) -> int:
     from app.cli import BadArguments, Failure, parse_knobs
     from app.headless import Progress, ending_on_sigterm
     from engine.config import SCHEDULER_KNOBS
-    from engine.rerun import RerunError, ScenarioRun
+    from engine.recorded_workload import RerunError
     from engine.scenario import ScenarioError, load_scenario
+    from engine.scenario_run import ScenarioRun
     from engine.sweep import grid, parse_axis, run_sweep
     from engine.trace.knobs import KnobError
 
@@ -250,8 +253,9 @@ def _read(path: Path) -> RecordedWorkload:
 
 def _load(info: RunInfo, arguments: argparse.Namespace, progress: Any) -> Model:
     from app.cli import Failure
+    from engine.loaded_model import load_model
     from engine.model.problems import ModelProblem
-    from engine.rerun import RerunError, load_model
+    from engine.recorded_workload import RerunError
 
     def tell(stage: str, fraction: float | None) -> None:
         progress.tell(f"{stage}{'' if fraction is None else f' {fraction:.0%}'}")

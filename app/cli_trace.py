@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +48,7 @@ def _verify(arguments: argparse.Namespace, open_source: Open) -> int:
     import json
 
     from app.headless import Progress, ending_on_sigterm
-    from engine.redecide import Redecider, guess_eos, why_not
+    from engine.redecide import Redecider, eos_of, why_not
     from engine.trace.reader import RecordingError
     from engine.trace.verify import verify
 
@@ -58,11 +59,8 @@ def _verify(arguments: argparse.Namespace, open_source: Open) -> int:
             not_checked = why_not(source)
             decide = None
             if not_checked is None and source.last_step >= 0:
-                try:
-                    known = source.info.eos_token_ids
-                    decide = Redecider(source.info, guess_eos(source) if known is None else set(known)).check
-                except RecordingError:
-                    pass  # reading the steps tells it
+                with suppress(RecordingError):  # reading the steps tells it
+                    decide = Redecider(source.info, eos_of(source)).check
             found = verify(source, decide, not_checked, lambda share: progress.tell(f"verifying: {share:.0%}"))
     finally:
         progress.end()

@@ -32,7 +32,7 @@ Loader = Callable[[RunInfo, Job], Any]
 
 def load_for(info: RunInfo, job: Job) -> Any:
     """The model of a recorded run, loaded in the job's thread with one core left to the window."""
-    from engine.rerun import load_model
+    from engine.loaded_model import load_model
     from engine.worker import RunSpec
 
     return load_model(info, num_threads=RunSpec(watched=True).choose_threads(), progress=job.tell, cancel=job.cancel)

@@ -36,7 +36,7 @@ from app.rerun_dialog import READ_S, TICK_MS, Loader, load_for
 from engine.compare import METRICS
 from engine.config import SCHEDULER_KNOBS
 from engine.recorded_workload import RecordedWorkload, RerunError, WorkloadReader
-from engine.rerun import ScenarioRun
+from engine.scenario_run import ScenarioRun
 from engine.sweep import SweepAxis, SweepPoint, SweepProgress, grid, pareto_front, parse_axis, run_sweep
 from engine.trace.knobs import KNOBS, KnobError
 from engine.trace.source import RunSource

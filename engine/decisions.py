@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,9 +40,9 @@ def decision(events: StepEvents, name: str) -> Any:
     return getattr(events, name)
 
 
-def difference(first: StepEvents, second: StepEvents) -> Divergence | None:
-    """The first decision in which two steps differ."""
-    for name in DECISIONS:
+def difference(first: StepEvents, second: StepEvents, names: Sequence[str] = DECISIONS) -> Divergence | None:
+    """The first decision in which two steps differ, among those ``names``."""
+    for name in names:
         mine, theirs = decision(first, name), decision(second, name)
         if mine != theirs:
             return Divergence(first.step, name, mine, theirs)

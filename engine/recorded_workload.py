@@ -120,7 +120,7 @@ class WorkloadReader:
         while self._next <= self._last:
             events = self._source.events(self._next)
             self._next += 1
-            taken = _inputs_of(events)
+            taken = inputs_of(events)
             if taken is not None:
                 self._inputs.append(taken)
             _take_answers(events, self._answers, self._end_of_sequence)
@@ -157,7 +157,7 @@ def read_workload(source: RunSource, *, cancel: threading.Event | None = None) -
     return reader.workload()
 
 
-def _inputs_of(events: StepEvents) -> StepInputs | None:
+def inputs_of(events: StepEvents) -> StepInputs | None:
     idle = not (events.scheduled or events.preempted or events.stopped_by)
     aborted = [gone.request_id for gone in events.aborted if gone.reason == "abort"]
     if not (idle or aborted or events.knobs or events.arrived or events.refused):

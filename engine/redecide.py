@@ -1,21 +1,27 @@
 """Decides a recorded run again, step by step: from the recorded arrivals, aborts, knobs and tokens, and nothing else.
 
-What comes out has to equal what was recorded, block number by block number. A difference says that the recording was
-changed, or that this version of the scheduler decides differently from the one that made it.
+The engine is the real one; only a runner is not needed, because the tokens are known. What comes out has to equal what
+was recorded, block number by block number. A difference says that the recording was changed, or that this version of
+the scheduler decides differently from the one that made it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from engine.config import SCHEDULER_KNOBS, SchedulerConfig
-from engine.recorded_workload import sampling_of
-from engine.request import Request, RequestRefused
-from engine.scheduler import Scheduler
-from engine.step_events import build_step_events
-from engine.trace.events import Finished, PoolEvent, PoolRebuilt, RunInfo, StepEvents
-from engine.trace.knobs import KnobValue
+from engine.decisions import DECISIONS, difference
+from engine.output_text import OutputText
+from engine.plan import StepPlan
+from engine.recorded_engine import RecordedEngine
+from engine.recorded_workload import RerunError, inputs_of
+from engine.request import RequestRefused, SamplingParams
+from engine.trace.events import Logprobs, ModelInfo, PhaseTimes, RunInfo, StepEvents
+from engine.trace.knobs import KNOBS, KnobValue
 from engine.trace.source import Notice, RunSource
+
+DECIDED = tuple(name for name in DECISIONS if name not in ("knobs", "arrived"))
+"""What the scheduler says of a step. What it was told may hold more than this version knows: a knob, say."""
 
 
 def why_not(source: RunSource) -> Notice | None:
@@ -30,8 +36,10 @@ def why_not(source: RunSource) -> Notice | None:
     return None
 
 
-def guess_eos(source: RunSource) -> set[int]:
-    """The tokens that ended sequences, for recordings that do not say which ones do."""
+def eos_of(source: RunSource) -> set[int]:
+    """The tokens that end a sequence: those that the recording names, else those that ended one in it."""
+    if source.info.eos_token_ids is not None:
+        return set(source.info.eos_token_ids)
     found: set[int] = set()
     for step in range(source.first_step, source.last_step + 1):
         events = source.events(step)
@@ -41,108 +49,116 @@ def guess_eos(source: RunSource) -> set[int]:
     return found
 
 
+def decide_again(source: RunSource) -> Iterator[StepEvents]:
+    """Every step of ``source`` as it is decided now; times mean nothing. Raises :class:`RerunError` before the first
+    one for a run whose decisions cannot be repeated."""
+    problem = why_not(source)
+    if problem is not None:
+        raise RerunError(problem)
+    redecider = Redecider(source.info, eos_of(source))
+    for step in range(source.first_step, source.last_step + 1):
+        yield redecider.decide(source.events(step))
+
+
 class Redecider:
-    """A scheduler that is driven by recorded steps."""
+    """An engine that is driven by recorded steps, from the first one on."""
 
     def __init__(self, info: RunInfo, eos_token_ids: set[int]) -> None:
-        knobs = {name: info.knobs[name] for name in SCHEDULER_KNOBS if name in info.knobs}
-        config = SchedulerConfig(max_model_len=info.max_model_len).with_knobs(knobs)
-        self._scheduler = Scheduler(config, eos_token_ids)
+        self._told = _ToldRunner(info, eos_token_ids)
+        self._engine = _TextEngine.of(self._told, None, info.knobs, info)
+        self._engine.told = self._told
 
     def check(self, recorded: StepEvents) -> Notice | None:
         """Decide the next step; what differs from the recorded one, if anything. After a difference all is over."""
         try:
-            decided = self._decide(recorded)
+            decided = self.decide(recorded)
         except (ValueError, KeyError, RuntimeError, RequestRefused) as error:
             return Notice("Step {step} cannot have been decided ({problem}).", step=recorded.step, problem=error)
-        for what in ("preempted", "scheduled", "stopped_by", "stopped_at", "free_blocks", "finished", "pool",
-                     "free_blocks_after"):
-            one, other = _comparable(what, recorded), _comparable(what, decided)
-            if one != other:
-                return Notice("Step {step}: {what} was recorded as {recorded}, and would be {decided}.",
-                              step=recorded.step, what=what, recorded=_first_difference(one, other),
-                              decided=_first_difference(other, one))
-        return None
+        found = difference(recorded, decided, DECIDED)
+        if found is None:
+            return None
+        return Notice("Step {step}: {what} was recorded as {recorded}, and would be {decided}.", step=recorded.step,
+                      what=found.field, recorded=_first_difference(found.first, found.second),
+                      decided=_first_difference(found.second, found.first))
 
-    def _decide(self, recorded: StepEvents) -> StepEvents:
-        scheduler = self._scheduler
-        late = self._add_arrivals(recorded)
-        rebuilt = any(isinstance(event, PoolRebuilt) for event in recorded.pool)
-        unservable = [f for f in recorded.aborted if rebuilt and f.reason == "length"]
-        for gone in recorded.aborted:
-            if gone not in unservable:
-                self._finish(gone)
-        changes: dict[str, KnobValue] = {c.name: c.new for c in recorded.knobs if c.name in SCHEDULER_KNOBS}
-        # Knobs of the pool act last, as one.
-        sizes: dict[str, KnobValue] = {n: changes.pop(n) for n in ("num_blocks", "block_size") if n in changes}
-        for name, value in changes.items():
-            scheduler.reconfigure({name: value})
-        if sizes:
-            scheduler.reconfigure(sizes)
-        for request in late:
-            scheduler.add_request(request)
-        for gone in unservable:
-            self._finish(gone)
-        finished: list[Finished] = []
-        tells_only = not recorded.scheduled and not recorded.preempted and recorded.phases.schedule == 0
-        if not scheduler.requests or tells_only:
-            return self._told(recorded)
-        plan = scheduler.schedule()
+    def decide(self, recorded: StepEvents) -> StepEvents:
+        """The step that follows from what came in before the recorded one, and from its tokens."""
+        self._told.step = recorded
+        inputs = inputs_of(recorded)
+        if inputs is not None:
+            inputs.knobs = [change for change in inputs.knobs if change.name in KNOBS]
+            self._engine.hand_over(inputs)
+        decided = self._engine.step_like(inputs)
+        if decided is None:  # nothing to do, and nothing to tell: no engine tells of that, but neither is it wrong
+            free = self._engine.scheduler.pool.num_free_blocks
+            decided = StepEvents(recorded.step, 0, 0, PhaseTimes(), [], [], [], [], [], [], [], [], [], "", "", free,
+                                 free)
+        return decided
+
+
+class _ToldRunner:
+    """Stands where a runner does: the tokens of a step are those that were recorded."""
+
+    def __init__(self, info: RunInfo, eos_token_ids: set[int]) -> None:
+        # Nothing is allocated, however large the recorded pool was.
+        self.model_info = ModelInfo(info.model.name, vocab_size=info.model.vocab_size)
+        self.eos_token_ids = eos_token_ids
+        self.max_model_len = info.max_model_len
+        self.num_threads = 1
+        self.phase_ns = {"prepare": 0, "forward": 0, "sample": 0}
+        self.logprobs: Sequence[Logprobs | None] = []
+        self.step: StepEvents | None = None
+
+    def execute(self, plan: StepPlan) -> list[int]:
+        assert self.step is not None
         names = [entry.request.request_id for entry in plan.scheduled if entry.samples]
-        if names != [s.request_id for s in recorded.sampled]:
-            tokens = [0] * len(names)  # the difference is told by what was scheduled
-        else:
-            tokens = [s.token_id for s in recorded.sampled]
-        reasons = {request.request_id: reason for request, reason in scheduler.commit(plan, tokens)}
-        for ended in recorded.finished:
-            # A stop string is found in the text, which the scheduler does not see.
-            if isinstance(ended.stop, str) and ended.request_id in scheduler.requests:
-                scheduler.finish(ended.request_id, ended.reason)
-            if isinstance(ended.stop, str):
-                reasons[ended.request_id] = ended.reason
-        finished = [Finished(name, reasons[name]) for name in names if name in reasons]
-        return build_step_events(
-            step=recorded.step, start_ns=0, end_ns=0, phases=recorded.phases, knobs=[], arrived=[], refused=[],
-            aborted=[], plan=plan, pool=scheduler.take_pool_events(), sampled=[], finished=finished,
-            free_blocks_after=scheduler.pool.num_free_blocks)
+        sampled = {s.request_id: s for s in self.step.sampled}
+        self.logprobs = [sampled[n].logprobs if n in sampled else None for n in names]
+        # For somebody who got no token any will do: that is the difference, and it is told by what was scheduled.
+        return [sampled[n].token_id if n in sampled else 0 for n in names]
 
-    def _told(self, recorded: StepEvents) -> StepEvents:
-        """A step in which nothing ran."""
-        free = self._scheduler.pool.num_free_blocks
-        return StepEvents(recorded.step, 0, 0, recorded.phases, [], [], [], [], [], [],
-                          self._scheduler.take_pool_events(), [], [], "", "", free, free)
+    def allocate_cache(self, num_blocks: int, block_size: int) -> None:
+        """There is none."""
 
-    def _add_arrivals(self, recorded: StepEvents) -> list[Request]:
-        """Queue those that arrived; returns those that the pool can only serve after it has been made anew."""
-        late: list[Request] = []
-        for arrived in recorded.arrived:
-            request = Request(arrived.request_id, arrived.prompt_token_ids, sampling_of(arrived), arrived.arrival_ns,
-                              arrived.priority, arrived.salt)
-            try:
-                self._scheduler.add_request(request)
-            except RequestRefused:
-                late.append(request)
-        return late
+    def free_request(self, request_id: str) -> None:
+        """Nothing is kept."""
 
-    def _finish(self, gone: Finished) -> None:
-        if not self._scheduler.finish(gone.request_id, gone.reason):
-            raise KeyError(f"there is no request {gone.request_id} to end")
+    def set_knob(self, name: str, value: KnobValue) -> None:
+        """Nothing is computed."""
 
 
-def _comparable(what: str, events: StepEvents) -> Any:
-    if what == "finished":
-        return [(f.request_id, f.reason) for f in events.finished]
-    if what == "pool":
-        return _after_rebuild(events.pool)
-    return getattr(events, what)
+class _TextEngine(RecordedEngine):
+    """An engine whose texts are those of the recorded step: stop strings are found in text, which nobody makes here."""
+
+    told: _ToldRunner
+
+    def _text_for(self, request_id: str, params: SamplingParams) -> OutputText:
+        return _ToldText(self.told, request_id)
+
+    def _with_texts(self, logprobs: Logprobs | None) -> Logprobs | None:
+        return logprobs  # recorded log probabilities have their texts
 
 
-def _after_rebuild(pool: list[PoolEvent]) -> list[PoolEvent]:
-    """What happened to the blocks of the newest pool: of one that is gone, the order does not matter any more."""
-    for at in range(len(pool) - 1, -1, -1):
-        if isinstance(pool[at], PoolRebuilt):
-            return pool[at:]
-    return pool
+class _ToldText(OutputText):
+    """The recorded text of a request, step by step: what a detokenizer would say, without a tokenizer."""
+
+    def __init__(self, told: _ToldRunner, request_id: str) -> None:
+        self._told = told
+        self._request_id = request_id
+        self.stopped_by: str | None = None
+
+    def add(self, token_id: int) -> str:
+        step = self._told.step
+        assert step is not None
+        stop = next((f.stop for f in step.finished if f.request_id == self._request_id), None)
+        self.stopped_by = stop if isinstance(stop, str) else None
+        return next((s.text for s in step.sampled if s.request_id == self._request_id), "")
+
+    def flush(self) -> str:
+        step = self._told.step
+        assert step is not None
+        gone = (*step.finished, *step.aborted)
+        return next((f.text for f in gone if f.request_id == self._request_id), "")
 
 
 def _first_difference(mine: Any, other: Any) -> str:

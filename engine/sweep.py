@@ -16,8 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from engine.compare import run_metrics
+from engine.loaded_model import LoadedModel
 from engine.recorded_workload import RecordedWorkload, RerunError
-from engine.rerun import LoadedModel, RerunProgress, ScenarioRun, rerun, run_scenario
+from engine.rerun import RerunProgress, rerun
+from engine.scenario_run import ScenarioRun, run_scenario
 from engine.trace.knobs import Knob, KnobError, KnobValue, knob
 from engine.trace.reader import open_recording
 from engine.trace.source import Notice

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-import engine.rerun
+import engine.loaded_model
 from app.cli import main
 from engine.decisions import first_divergence
 from engine.trace.reader import open_recording
@@ -23,7 +23,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.fixture
 def recorded(tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(engine.rerun, "load_model", lambda info, **options: make_model(tokenizer))
+    monkeypatch.setattr(engine.loaded_model, "load_model", lambda info, **options: make_model(tokenizer))
     return save(engine_run(tokenizer, 6, requests=12), tmp_path / "a.mcap")
 
 

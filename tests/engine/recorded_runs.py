@@ -7,8 +7,9 @@ from pathlib import Path
 
 from engine.config import SCHEDULER_KNOBS, SchedulerConfig
 from engine.core import Engine
+from engine.loaded_model import Model
+from engine.recorded_engine import SkippingClock
 from engine.request import SamplingParams
-from engine.rerun import Model, SkippingClock
 from engine.trace.events import MachineInfo, RunInfo
 from engine.trace.history import LiveHistory
 from engine.trace.knobs import KNOBS, KnobValue

@@ -9,7 +9,8 @@ import pytest
 
 from engine.decisions import first_divergence
 from engine.recorded_workload import RerunCancelled, RerunError, WorkloadReader, read_workload
-from engine.rerun import RerunProgress, decide_again, rerun
+from engine.redecide import decide_again
+from engine.rerun import RerunProgress, rerun
 from engine.trace.history import LiveHistory
 from engine.trace.knobs import KnobError
 from engine.trace.reader import open_recording
@@ -61,7 +62,7 @@ def test_unchanged_knobs_reproduce_every_decision(tokenizer, seed: int, tmp_path
 @pytest.mark.parametrize("seed", range(8))
 def test_the_scheduler_decides_the_same_again_without_a_model(tokenizer, seed: int) -> None:
     history = engine_run(tokenizer, 100 + seed, turns=0.05, aborts=0.02, samples=True)
-    again = list(decide_again(read_workload(history)))
+    again = list(decide_again(history))
     assert first_divergence(history, again) is None
     assert [s.text for e in again for s in e.sampled] == [s.text for e in steps_of(history) for s in e.sampled]
     # and what was not the recording's is found
@@ -165,7 +166,7 @@ def test_a_recording_from_the_middle_is_run_by_time(tokenizer, tmp_path: Path) -
     assert any("middle" in note for note in result.notes)
     assert set(texts_of(source)) <= set(texts_of(open_recording(result.path)))
     with pytest.raises(RerunError, match="middle"):
-        list(decide_again(workload))
+        list(decide_again(source))
 
 
 def test_what_cannot_be_run_again_is_refused_with_a_reason(tokenizer, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.recorded_workload import RerunCancelled, RerunError, read_workload
-from engine.rerun import ScenarioRun
+from engine.scenario_run import ScenarioRun
 from engine.sweep import GOALS, SweepPoint, SweepProgress, as_rows, grid, pareto_front, parse_axis, run_sweep
 from engine.trace.events import MachineInfo
 from engine.trace.knobs import KnobError

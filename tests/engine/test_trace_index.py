@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.redecide import Redecider, guess_eos, why_not
+from engine.redecide import Redecider, eos_of, why_not
 from engine.trace import mcap_file, spill
 from engine.trace.events import StepEvents
 from engine.trace.history import LiveHistory
@@ -323,7 +323,7 @@ def test_a_cache_folder_that_may_not_be_written(lived: Lived, tmp_path: Path) ->
 
 def verify_whole(recording: Recording) -> Verified:
     not_checked = why_not(recording)
-    decide = None if not_checked else Redecider(recording.info, guess_eos(recording)).check
+    decide = None if not_checked else Redecider(recording.info, eos_of(recording)).check
     return verify(recording, decide, not_checked)
 
 

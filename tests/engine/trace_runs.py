@@ -113,8 +113,8 @@ class RandomRun:
         if rng.random() < self.knob_rate:
             self._turn(changes)
             for request in scheduler.unservable():
-                scheduler.abort(request.request_id)
-                aborted.append(Finished(request.request_id, "abort"))
+                scheduler.finish(request.request_id, "length")
+                aborted.append(Finished(request.request_id, "length"))
         start_ns = self.now_ns = self.now_ns + rng.randrange(1_000, 200_000)
         busy = bool(scheduler.requests)
         plan = scheduler.schedule() if busy else StepPlan(free_blocks=scheduler.pool.num_free_blocks)

@@ -16,6 +16,7 @@ from PySide6.QtWidgets import QMenu, QMenuBar
 
 from app.translation import LANGUAGES
 from engine.trace.metrics import MARK_KINDS
+from widgets.chart_keys import chart_key
 from widgets.conditions import condition_text
 from widgets.transport import SPEEDS
 
@@ -233,7 +234,7 @@ class Commands(QObject):
         self._window.with_session("first")
 
     def _follow(self) -> None:
-        self._window.with_session("follow")
+        self._window.follow()
 
     def key_pressed(self, event: QKeyEvent) -> bool:
         """Do what the key asks for; False if it asks for nothing."""
@@ -242,6 +243,9 @@ class Commands(QObject):
         if bracket is not None:  # whatever it takes to type one on this keyboard
             if not event.isAutoRepeat():
                 self._window.with_session(bracket)
+            return True
+        chart = self._window.main_chart()
+        if chart is not None and chart_key(chart, event):
             return True
         if event.modifiers() & ~(Qt.KeyboardModifier.ShiftModifier | Qt.KeyboardModifier.KeypadModifier):
             return False

@@ -37,6 +37,7 @@ from engine.trace.reader import RecordingError, open_recording
 from engine.trace.source import RunSource
 from engine.worker import RunSpec
 from widgets.buttons import MenuButton
+from widgets.chart_keys import Chart
 from widgets.knob_panel import KnobPanel
 from widgets.painting import Motion
 from widgets.request_list import RequestList
@@ -122,13 +123,16 @@ class MainWindow(QMainWindow):
         t.step_forward.connect(lambda n: self.with_session("step_forward", n))
         t.step_back.connect(lambda n: self.with_session("step_back", n))
         t.go_first.connect(lambda: self.with_session("first"))
-        t.follow.connect(lambda: self.with_session("follow"))
+        t.follow.connect(self.follow)
         t.speed_changed.connect(lambda speed: self.with_session("set_speed", speed))
         t.step_rate_changed.connect(lambda rate: self.with_session("set_speed", rate, "steps"))
         t.seek.connect(lambda step: self.with_session("seek", step))
         t.run_until_changed.connect(lambda condition: self.with_session("run_until", condition))
-        t.panned.connect(lambda: self.with_session("detach"))
         t.record_toggled.connect(self.toggle_recording)
+        visible = self.selection.visible
+        t.scrubber.share(visible)
+        visible.panned.connect(lambda: self.with_session("detach"))
+        visible.follow_asked.connect(self._let_charts_go)
         self.knobs.knob_changed.connect(self._turn_knob)
         self.knobs.prompt_submitted.connect(self._submit)
         self.knobs.scenario_chosen.connect(self.start_scenario)
@@ -200,6 +204,7 @@ class MainWindow(QMainWindow):
         self.strip_feed.set_session(session)
         self.selection.select()
         self.selection.hover()
+        self.selection.visible.release()
         self.knobs.set_enabled_live(isinstance(session, LiveSession))
         requests = self.panels["requests"]
         assert isinstance(requests, RequestList)
@@ -232,6 +237,24 @@ class MainWindow(QMainWindow):
         """Give the session one of its named commands; without a session there is nothing to do."""
         if self.session is not None:
             getattr(self.session, command)(*arguments)
+
+    def follow(self) -> None:
+        """To the newest step, charts and all, and with a live run on from there."""
+        if self.selection.visible.held:
+            self.selection.visible.release()
+        self.with_session("follow")
+
+    def main_chart(self) -> Chart | None:
+        """The chart that the keys mean when none has the focus: the largest that can be seen."""
+        charts = [self.panels[name] for name in ("token_budget", "latency", "timeline")]
+        seen = [chart for chart in charts if chart.isVisible() and not chart.failure]
+        return max(seen, key=lambda chart: chart.width(), default=None)  # type: ignore[return-value]
+
+    def _let_charts_go(self) -> None:
+        """The charts go with the run again; a live run, which panning them left, is followed."""
+        self.selection.visible.release()
+        if self.session is not None and self.session.time.live:
+            self.session.follow()
 
     # ---- the frame -----------------------------------------------------------------------------------------------
 

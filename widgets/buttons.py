@@ -141,6 +141,22 @@ class TextButton(Button):
         width = quiet + text_width(self._bold, font(12, bold=True)) + (14 if self._arrow else 0)
         return QSize(round(width) + 14, 30)
 
+    def paint_chip(self, painter: QPainter, colour: QColor) -> None:
+        """A pill with an arrow to the right end and the bold text, in place of the plain button."""
+        area = QRectF(self.rect()).adjusted(0.5, 0.5, -0.5, -0.5)
+        t = theme()
+        painter.setPen(QPen(colour, 1))
+        painter.setBrush(t.pressed if self.isDown() else t.hover if self.underMouse() else QColor(t.panel))
+        painter.drawRoundedRect(area, area.height() / 2, area.height() / 2)
+        painter.save()
+        painter.translate(14, area.center().y())
+        painter.scale(0.7, 0.7)
+        paint_icon(painter, "last", QPointF(0, 0), colour)
+        painter.restore()
+        draw_text(painter, area.adjusted(21, 0, -4, 0), self._bold, colour=colour, text_font=font(11, bold=True))
+        if self._ring and self.hasFocus():
+            draw_focus_ring(painter, QRectF(self.rect()), area.height() / 2)
+
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)

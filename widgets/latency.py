@@ -8,20 +8,24 @@ from dataclasses import dataclass
 import numpy as np
 import pyqtgraph as pg
 from PySide6.QtCore import QEvent, QPointF, QRectF, Qt, QTimer
-from PySide6.QtGui import QColor, QPainter, QResizeEvent, QShowEvent
+from PySide6.QtGui import QColor, QKeyEvent, QMouseEvent, QPainter, QResizeEvent, QShowEvent, QWheelEvent
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QWidget
 
 from engine.trace.metrics import MARK_KINDS, StepSeries
 from widgets.buttons import Tabs
+from widgets.chart_keys import chart_key
 from widgets.chart_parts import NO_TICKS, Axis, EndLabels, downsample
+from widgets.follow_chip import FollowChip
 from widgets.painting import HEADER, MARGIN, Panel, draw_text, elide, format_int, format_ms, format_number, text_width
 from widgets.theme import font, mix, theme, themes, with_alpha
 from widgets.view import Selection, View
+from widgets.visible_steps import Range, step_at_time, time_of
 
 REDRAW_INTERVAL_S = 0.2
 WINDOW_STEPS = 600
 """Steps in sight unless the user zooms."""
 
+ZOOM_PER_NOTCH = 1.25
 MAX_KNOB_LINES = 16
 AXIS_WIDTH = 50
 HEADROOM = 1.22
@@ -44,15 +48,17 @@ class Curve:
 
 
 class LatencyPanel(Panel):
-    """Four charts on one time axis, one at a time. The wheel zooms, a drag pans, a double click shows all again."""
+    """Four charts on one time axis, one at a time. The wheel zooms, a drag pans, a click asks for the step under the
+    pointer, a double click lets go."""
 
     def __init__(self, selection: Selection, parent: QWidget | None = None) -> None:
         super().__init__(selection, parent)
         self._view: View | None = None
         self._drawn: tuple[object, ...] = ()
         self._drawn_at = 0.0
-        self._auto = True  # the range follows the run until the user takes it
-        self._range = (0.0, 1.0)
+        self._range = (0.0, 1.0)  # in sight, in the unit of the x axis
+        self._pressed: tuple[float, Range, float] | None = None  # x in pixels, steps in sight, pixels a unit
+        self._dragging = False
         self._log = False
         self.redraws = 0
         self._soon = QTimer(self)
@@ -62,10 +68,9 @@ class LatencyPanel(Panel):
         self._axis, self._x_axis = Axis("left"), Axis("bottom")
         self.plot = pg.PlotWidget(axisItems={"left": self._axis, "bottom": self._x_axis})
         self._box = self.plot.getViewBox()
-        self._box.setMouseEnabled(x=True, y=False)
+        self._box.setMouseEnabled(x=False, y=False)
         self._box.setMenuEnabled(False)
         self._box.setDefaultPadding(0.0)
-        self._box.sigRangeChangedManually.connect(self._zoomed)
         self.plot.hideButtons()
         self.plot.setFrameShape(self.plot.Shape.NoFrame)
         self.plot.setMinimumSize(60, 40)
@@ -98,7 +103,9 @@ class LatencyPanel(Panel):
         self._show_plot(False)
         self.tabs, self.x_tabs = Tabs(self), Tabs(self)
         self.tabs.chosen.connect(lambda _: self._redraw(force=True))
-        self.x_tabs.chosen.connect(lambda _: self._reset_range())
+        self.x_tabs.chosen.connect(lambda _: self._change_unit())
+        self.chip = FollowChip(self)
+        selection.visible.changed.connect(self._redraw_soon)
         themes.changed.connect(self._restyle)
         self.retranslate()
         self._restyle()
@@ -164,26 +171,23 @@ class LatencyPanel(Panel):
         if event.type() == QEvent.Type.ApplicationPaletteChange:
             self._restyle()
 
-    def eventFilter(self, watched: object, event: QEvent) -> bool:
-        if event.type() == QEvent.Type.MouseButtonDblClick:
-            self._reset_range()
-            return True
-        return False
-
-    def _zoomed(self, *_: object) -> None:
-        self._auto = False
-        self._range = tuple(self._box.viewRange()[0])
+    def _redraw_soon(self) -> None:
         self._soon.start(0)
 
-    def _reset_range(self) -> None:
-        self._auto = True
+    def _change_unit(self) -> None:
+        self._range = (0.0, 0.0)  # it was in the other unit
         self._redraw(force=True)
 
+    def place_corner(self) -> None:
+        super().place_corner()
+        if hasattr(self, "chip"):  # not before there are tabs to make room
+            self._place_tabs()
+
     def _place_tabs(self) -> None:
-        right = self.width() - MARGIN + 6
+        right = self.width() - MARGIN + 6 - self.corner_width
         title = text_width(self.title.upper(), font(11, bold=True)) + 3 * MARGIN
-        self.x_tabs.setVisible(self.width() >= title + self.tabs.width() + self.x_tabs.width() + MARGIN)
-        self.tabs.setVisible(self.width() >= title + self.tabs.width())
+        self.x_tabs.setVisible(right + MARGIN >= title + self.tabs.width() + self.x_tabs.width() + MARGIN)
+        self.tabs.setVisible(right + MARGIN >= title + self.tabs.width())
         for tabs in (self.x_tabs, self.tabs):
             if tabs.isHidden():
                 continue
@@ -230,13 +234,16 @@ class LatencyPanel(Panel):
 
     def _visible_range(self, x_first: float, x_last: float, x_now: float, series: StepSeries) -> tuple[float, float]:
         """The part of the x axis in sight, in its own unit."""
-        if not self._auto:
-            return self._range
+        assert self._view is not None
+        shared = self.selection.visible.range_at(self._view.state.step, int(series.step[0]))
+        if shared is not None:
+            low, high = (time_of(series, s) / 1e9 if self.x_tabs.current == "time" else s for s in shared)
+            return low, max(high, low + 1e-3)
         rows = series.n
         if rows <= WINDOW_STEPS:
             return x_first, max(x_last, x_first + 1e-3)
         low, high = self._range
-        if self._view is not None and self._view.following:
+        if self._view.following:
             row = series.index_of(self._view.state.step)
             first = max(0, row - WINDOW_STEPS)
             return float(self._x_of(series, slice(first, first + 1))[0]), x_now
@@ -251,9 +258,7 @@ class LatencyPanel(Panel):
         if view is None or self.failure or not self.isVisible():
             return
         series, step = view.series, view.state.step
-        key = (id(series), series.n, step, self.tabs.current, self.x_tabs.current, self._range, self.plot.width(),
-               self.plot.height(), theme().name)
-        if key == self._drawn and not force:
+        if self._key(series, step) == self._drawn and not force:
             return
         self._drawn_at = time.perf_counter()
         self.redraws += 1
@@ -265,8 +270,12 @@ class LatencyPanel(Panel):
                 self.set_value("")
         except Exception as failure:  # it may be a timer's call, which nobody would hear of
             self.fail(failure)
-        self._drawn = (id(series), series.n, step, self.tabs.current, self.x_tabs.current, self._range,
-                       self.plot.width(), self.plot.height(), theme().name)
+        self._drawn = self._key(series, step)
+
+    def _key(self, series: StepSeries, step: int) -> tuple[object, ...]:
+        """What the picture depends on."""
+        return (id(series), series.n, step, self.tabs.current, self.x_tabs.current, self._range,
+                self.selection.visible.range_at(step, 0), self.plot.width(), self.plot.height(), theme().name)
 
     def _draw(self, view: View, series: StepSeries, step: int) -> None:
         now_row = max(0, series.index_of(step))
@@ -385,6 +394,102 @@ class LatencyPanel(Panel):
         headline = f"TTFT p50 {format_ms(ttft)} · ITL p99 {format_ms(p99)}"
         room = self._header_room - text_width(self.title.upper(), font(11, bold=True)) - 3 * MARGIN
         self.set_value(headline if text_width(headline, font(12, bold=True)) <= room else "")
+
+    # ---- the user -------------------------------------------------------------------------------------------------
+
+    def steps_in_sight(self) -> Range | None:
+        """The first and the last step that are shown; None while there is none."""
+        if self._view is None or not self._view.series.n:
+            return None
+        shared = self.selection.visible.range_at(self._view.state.step, int(self._view.series.step[0]))
+        return shared or (self._step_at(self._range[0]), self._step_at(self._range[1]))
+
+    def _step_at(self, x: float) -> float:
+        assert self._view is not None
+        series = self._view.series
+        if self.x_tabs.current == "time":
+            return step_at_time(series, x * 1e9)
+        return min(max(x, float(series.step[0])), float(series.step[-1]))
+
+    def _x_under(self, pixel: float) -> float:
+        """The place on the x axis below a pixel of the plot."""
+        low, high = self._range
+        return low + (pixel - AXIS_WIDTH) / max(1, self.plot.width() - AXIS_WIDTH) * (high - low)
+
+    def eventFilter(self, watched: object, event: QEvent) -> bool:
+        kind = event.type()
+        if kind == QEvent.Type.Wheel and isinstance(event, QWheelEvent):
+            self._wheel(event)
+        elif not isinstance(event, QMouseEvent):
+            return False
+        elif kind == QEvent.Type.MouseButtonDblClick:
+            self.selection.visible.release()
+        elif event.button() == Qt.MouseButton.LeftButton and kind == QEvent.Type.MouseButtonPress:
+            self.setFocus(Qt.FocusReason.MouseFocusReason)
+            seen = self.steps_in_sight()
+            pixels = max(1, self.plot.width() - AXIS_WIDTH) / max(1e-9, self._range[1] - self._range[0])
+            self._pressed = (event.position().x(), seen, pixels) if seen is not None else None
+            self._dragging = False
+        elif kind == QEvent.Type.MouseMove and self._pressed is not None:
+            self._drag(event.position().x())
+        elif kind == QEvent.Type.MouseButtonRelease and self._pressed is not None:
+            self._pressed = None
+            self.plot.viewport().unsetCursor()
+            x = event.position().x()
+            if not self._dragging and x >= AXIS_WIDTH:
+                self.selection.step_requested.emit(round(self._step_at(self._x_under(x))))
+        else:
+            return False
+        return True
+
+    def _drag(self, x: float) -> None:
+        assert self._pressed is not None
+        start, seen, pixels = self._pressed
+        if not self._dragging and abs(x - start) < 4:
+            return
+        if not self._dragging:
+            self._dragging = True
+            self.plot.viewport().setCursor(Qt.CursorShape.ClosedHandCursor)
+        assert self._view is not None
+        series, move = self._view.series, (start - x) / pixels
+        if self.x_tabs.current == "time":  # the middle goes along with the pointer, however long the steps are there
+            middle = (seen[0] + seen[1]) / 2
+            move = step_at_time(series, time_of(series, middle) + move * 1e9) - middle
+        self.selection.visible.pan(seen, move, *self._bounds())
+
+    def _wheel(self, event: QWheelEvent) -> None:
+        delta, seen = event.angleDelta(), self.steps_in_sight()
+        if seen is not None and abs(delta.x()) > abs(delta.y()):
+            self.selection.visible.pan(seen, -delta.x() / 120 * 0.1 * (seen[1] - seen[0]), *self._bounds())
+        elif delta.y():
+            self.zoom_by(delta.y() / 120, self._x_under(event.position().x()))
+        event.accept()
+
+    def zoom_by(self, notches: float, x: float | None = None) -> None:
+        """Fewer steps (positive) or more; what is at ``x`` on the axis, or else the viewing step, stays there."""
+        view, seen = self._view, self.steps_in_sight()
+        if view is None or seen is None:
+            return
+        step = float(view.state.step)
+        at = self._step_at(x) if x is not None else step if seen[0] <= step <= seen[1] else sum(seen) / 2
+        first, last = self._bounds()
+        self.selection.visible.zoom(seen, ZOOM_PER_NOTCH ** notches, at, following=view.following, first=first,
+                                    last=last)
+
+    def pan_by(self, share: float) -> None:
+        """Move by a share of what is in sight, towards the end of the run if positive."""
+        seen = self.steps_in_sight()
+        if seen is not None:
+            self.selection.visible.pan(seen, share * (seen[1] - seen[0]), *self._bounds())
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if not chart_key(self, event):
+            super().keyPressEvent(event)
+
+    def _bounds(self) -> tuple[int, int]:
+        assert self._view is not None
+        steps = self._view.series.step
+        return int(steps[0]), int(steps[-1])
 
     # ---- looks ----------------------------------------------------------------------------------------------------
 

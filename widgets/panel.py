@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from PySide6.QtCore import QCoreApplication, QEvent, QRect, QRectF, QSize, Qt
-from PySide6.QtGui import QColor, QFocusEvent, QPainter, QPaintEvent, QPen, QPixmap
+from PySide6.QtGui import QColor, QFocusEvent, QPainter, QPaintEvent, QPen, QPixmap, QResizeEvent
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from widgets.swatches import Swatch, draw_focus_ring, draw_swatch
@@ -75,6 +75,7 @@ class Panel(QWidget):
         self._legend_shown = 0
         self._moving = False
         self._ring = False
+        self._corner: QWidget | None = None
         self.failure = ""
         """Why the panel cannot show this run, "" while it can. It says so itself, and draws nothing else."""
         self.setAttribute(Qt.WidgetAttribute.WA_OpaquePaintEvent)
@@ -143,6 +144,27 @@ class Panel(QWidget):
         if tuple(items) != self._legend:
             self._legend = tuple(items)
             self.update(self._header_rect())
+
+    def set_corner(self, widget: QWidget) -> None:
+        """A child that stands at the right end of the header; what is painted there gives way while it is shown."""
+        self._corner = widget
+        self.place_corner()
+
+    def place_corner(self) -> None:
+        """Put the corner's widget where it belongs: it was shown, hidden or has another size."""
+        if self._corner is not None:
+            right, size = self.width() - MARGIN, self._corner.sizeHint()
+            self._corner.setGeometry(right - size.width(), (HEADER - size.height()) // 2, size.width(), size.height())
+            self.update(self._header_rect())
+
+    @property
+    def corner_width(self) -> int:
+        """What the corner's widget takes of the header, with the space beside it; 0 while it is hidden."""
+        return 0 if self._corner is None or self._corner.isHidden() else self._corner.width() + MARGIN
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self.place_corner()
 
     @property
     def title(self) -> str:
@@ -220,7 +242,7 @@ class Panel(QWidget):
 
     def _paint_header(self, painter: QPainter) -> None:
         t = theme()
-        line = QRectF(MARGIN, 0, self.width() - 2 * MARGIN, HEADER)
+        line = QRectF(MARGIN, 0, self.width() - 2 * MARGIN - self.corner_width, HEADER)
         caps, strong, small = title_font(), font(12, bold=True), font(11)
         used = draw_text(painter, line, self._title, colour=t.secondary, text_font=caps)
         if self._value:

@@ -6,19 +6,23 @@ from functools import lru_cache
 
 import numpy as np
 from PySide6.QtCore import QPointF, QRectF, Qt
-from PySide6.QtGui import QColor, QMouseEvent, QPainter, QPen, QWheelEvent
+from PySide6.QtGui import QColor, QKeyEvent, QMouseEvent, QPainter, QPen, QWheelEvent
 from PySide6.QtWidgets import QToolTip, QWidget
 
 from engine.trace.timeline import Span, Timeline, TimelineRow
+from widgets.chart_keys import chart_key
+from widgets.follow_chip import FollowChip
 from widgets.painting import MARGIN, LegendItem, draw_text, format_int, format_ms, nice_ticks, text_width
 from widgets.rows import RowsPanel
 from widgets.theme import font, mix, theme, themes
 from widgets.view import Selection, View
+from widgets.visible_steps import Range, step_at_time, time_of
 
 SPANS_S = (2, 4, 8, 15, 30, 60, 120, 300)
 """Seconds in sight while the view follows: the least of these that shows everyone alive from the beginning."""
 
 MIN_SPAN_NS, MAX_SPAN_NS = 20_000_000, 3_600_000_000_000
+ZOOM_PER_NOTCH = 1 / 0.85
 AXIS = 18  # pixels of the time axis below the rows
 NOT_FINISHED = np.iinfo(np.int64).max
 
@@ -89,8 +93,8 @@ class RequestTimeline(RowsPanel):
     """A Gantt chart of requests.
 
     The wheel zooms in time around the pointer; over the names, or with Shift, it scrolls the rows. A drag pans; a
-    double click shows the latest again. A click on a row selects its request, a click on the time axis asks for the
-    step at that time.
+    double click lets go. A click on a row selects its request, a click on the time axis asks for the step at that
+    time.
     """
 
     row_height = 15
@@ -103,12 +107,13 @@ class RequestTimeline(RowsPanel):
         self._rows: list[TimelineRow] = []
         self._start, self._end = 0.0, SPANS_S[0] * 1e9  # the stretch of time in sight
         self._span = SPANS_S[0] * 1e9
-        self._own_span = False  # the user has zoomed
-        self._auto = True
         self._auto_scroll = True
         self._drag: tuple[QPointF, float, float, float] | None = None
         self._dragged = False
         self._names = 32.0
+        self._held_rows: tuple[object, ...] = ()  # what of the past the rows were chosen for
+        self.chip = FollowChip(self)
+        selection.visible.changed.connect(self._visible_changed)
         selection.changed.connect(self.update)
         themes.changed.connect(self.retranslate)  # the legend's colours
         self.retranslate()
@@ -141,12 +146,25 @@ class RequestTimeline(RowsPanel):
         self._choose_rows()
         self.update()
 
+    def _visible_changed(self) -> None:
+        if not self.selection.visible.held:
+            self._auto_scroll = True
+        if self._view is not None:
+            self._follow_view()
+            self._choose_rows()
+            self.update()
+
     def _follow_view(self) -> None:
-        """Move the stretch in sight so that the viewing step is in it, unless the user holds it where it is."""
+        """Choose the stretch in sight: what all charts show, or else one with the viewing step in it."""
         view = self._view
-        if view is None or not self._auto:
+        if view is None or not view.series.n:
             return
         now, last = float(view.state.time_ns), float(view.timeline.end_ns)
+        shared = self.selection.visible.range_at(view.state.step, int(view.series.step[0]))
+        if shared is not None:
+            self._start, self._end = time_of(view.series, shared[0] - 1), time_of(view.series, shared[1])
+            self._end = max(self._end, self._start + MIN_SPAN_NS)
+            return
         self._fit_span(view)
         span = min(self._span, max(last * 1.02, 2e9))
         if view.following or last <= span:
@@ -158,7 +176,7 @@ class RequestTimeline(RowsPanel):
 
     def _fit_span(self, view: View) -> None:
         living = self._lives.living_at(view.state.time_ns)
-        if self._own_span or not len(living):
+        if not len(living):
             return
         needed = 1.1 * (view.state.time_ns - view.timeline.rows[living[0]].arrival_ns)
         if not 0.3 * self._span <= needed <= self._span:
@@ -167,6 +185,8 @@ class RequestTimeline(RowsPanel):
     def _choose_rows(self) -> None:
         view = self._view
         if view is None:
+            return
+        if self.selection.visible.held and not self._look_at_what_is_held(view):
             return
         all_rows = view.timeline.rows
         indices = self._lives.between(self._start, self._end)
@@ -178,6 +198,21 @@ class RequestTimeline(RowsPanel):
                 self.scroll_to(float(np.searchsorted(indices, living[0])) * self.row_height)
             else:
                 self.scroll_to(self.max_offset)
+
+    def _look_at_what_is_held(self, view: View) -> bool:
+        """The requests of a stretch long past may have to be read from the disk: once, not at every step. False when
+        they are chosen already."""
+        held = (id(view.timeline), view.timeline.forgotten, self._start, self._end)
+        past = self._end < view.state.time_ns
+        if past and held == self._held_rows:
+            return False
+        middle = self.step_at(self._plot_rect().center().x())
+        if past and middle >= 0:
+            view.timeline.look_at(middle)
+            self._lives.update(view.timeline)
+            held = (id(view.timeline), view.timeline.forgotten, self._start, self._end)
+        self._held_rows = held
+        return True
 
     # ---- geometry -------------------------------------------------------------------------------------------------
 
@@ -319,24 +354,63 @@ class RequestTimeline(RowsPanel):
         if event.modifiers() & Qt.KeyboardModifier.ShiftModifier or event.position().x() < plot.left():
             self._auto_scroll = False
             self.scroll_to(self.offset - delta / 120 * 3 * self.row_height)
+        elif abs(event.angleDelta().x()) > abs(event.angleDelta().y()):
+            self.pan_by(-delta / 120 * 0.1)
         elif delta:
-            self._zoom(0.85 ** (delta / 120), event.position().x())
+            self.zoom_by(delta / 120, event.position().x())
         event.accept()
 
-    def _zoom(self, factor: float, x: float) -> None:
-        span = min(MAX_SPAN_NS, max(MIN_SPAN_NS, (self._end - self._start) * factor))
+    def steps_in_sight(self) -> Range | None:
+        """The first and the last step that are shown; None while there is none."""
+        if self._view is None or not self._view.series.n:
+            return None
+        series = self._view.series
+        return step_at_time(series, self._start) + 1, step_at_time(series, self._end)
+
+    def zoom_by(self, notches: float, x: float | None = None) -> None:
+        """Less time (positive) or more; what is at ``x`` stays there, or else the viewing step."""
         view = self._view
-        if self._auto and view is not None and view.following:
-            self._span, self._own_span = span, True  # goes on following, with another span in sight
-            self._follow_view()
-        else:
-            self._auto = False
-            fixed = self.time_at(x)
-            share = (fixed - self._start) / (self._end - self._start)
-            self._start = max(0.0, fixed - share * span)
-            self._end = self._start + span
-        self._choose_rows()
-        self.update()
+        if view is None or not view.series.n:
+            return
+        now = float(view.state.time_ns)
+        fixed = self.time_at(x) if x is not None else now if self._start <= now <= self._end else (
+            self._start + self._end) / 2
+        span = min(MAX_SPAN_NS, max(MIN_SPAN_NS, (self._end - self._start) * ZOOM_PER_NOTCH ** -notches))
+        if view.following and not self.selection.visible.held:
+            seen = self.steps_in_sight()
+            assert seen is not None
+            first, last = self._bounds()
+            self.selection.visible.go_with_the_run(
+                min(float(last - first), last - step_at_time(view.series, view.timeline.end_ns - span)))
+            return
+        share = (fixed - self._start) / (self._end - self._start)
+        self._hold(fixed - share * span, fixed + (1 - share) * span)
+
+    def pan_by(self, share: float) -> None:
+        """Move by a share of what is in sight, towards the end of the run if positive."""
+        if self._view is not None and self._view.series.n:
+            shift = share * (self._end - self._start)
+            self._hold(self._start + shift, self._end + shift, panned=True)
+
+    def _hold(self, start: float, end: float, *, panned: bool = False) -> None:
+        """Hold all charts at this stretch of time, or, at an end of the run, at one of the same length."""
+        assert self._view is not None
+        series, (first, last) = self._view.series, self._bounds()
+        length = end - start
+        start = max(float(series.start_ns[0]), min(start, float(series.end_ns[-1]) - length))
+        low, high = step_at_time(series, start) + 1, step_at_time(series, start + length)
+        self.selection.visible.hold(low, high, first, last)
+        if panned:
+            self.selection.visible.panned.emit()
+
+    def _bounds(self) -> tuple[int, int]:
+        assert self._view is not None
+        steps = self._view.series.step
+        return int(steps[0]), int(steps[-1])
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if not chart_key(self, event):
+            super().keyPressEvent(event)
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
         bar = self._bar()
@@ -357,13 +431,11 @@ class RequestTimeline(RowsPanel):
         if not self._dragged and abs(moved.x()) + abs(moved.y()) < 5:
             return
         self._dragged = True
-        self._auto = self._auto_scroll = False
+        self._auto_scroll = False
         shift = -moved.x() / max(1.0, self._plot_rect().width()) * (end - start)
-        self._start = max(0.0, start + shift)
-        self._end = self._start + (end - start)
-        self._choose_rows()
+        if abs(moved.x()) >= 5 or self.selection.visible.held:
+            self._hold(start + shift, end + shift, panned=True)
         self.scroll_to(offset - moved.y())
-        self.update()
 
     def mouseReleaseEvent(self, event: QMouseEvent) -> None:
         super().mouseReleaseEvent(event)
@@ -379,11 +451,9 @@ class RequestTimeline(RowsPanel):
         self.selection.select(request_id=self._rows[row].request_id if row >= 0 else None)
 
     def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:
-        self._auto = self._auto_scroll = True
-        self._own_span = False
-        self._follow_view()
-        self._choose_rows()
-        self.update()
+        self._auto_scroll = True
+        self.selection.visible.release()
+        self._visible_changed()
 
     def describe(self, row: TimelineRow, span: Span) -> str:
         """What the pointer tells of a span."""

@@ -1,7 +1,7 @@
 """The time axis of the transport bar: a track with a handle, and above it the run's marks, notes and loop.
 
-All of the run, or a part of it: the wheel zooms to where the pointer is, a drag then moves the part that is shown, and
-a double click shows everything again.
+All of the run, or a part of it, the same as in the charts: the wheel zooms to where the pointer is, a drag then moves
+the part that is shown, and a double click shows everything again.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from engine.trace.metrics import MARK_KINDS, StepSeries
 from widgets.mark_bins import MARK_HEIGHT, draw_marks
 from widgets.painting import format_int
 from widgets.theme import theme, themes, with_alpha
+from widgets.visible_steps import VisibleSteps
 
 HANDLE = 7
 REBIN_INTERVAL_S = 0.25
@@ -25,9 +26,6 @@ REBIN_INTERVAL_S = 0.25
 
 ZOOMED_INTERVAL_S = 1 / 30
 """A part of a run is binned in no time, and is moved about."""
-
-FEWEST_STEPS = 8
-"""No zoom shows fewer."""
 
 ZOOM_PER_NOTCH = 1.35
 PAN_AFTER = 4  # pixels: less is a click
@@ -39,13 +37,12 @@ Loop = tuple[int | None, int | None]
 class Scrubber(QWidget):
     """Shows steps ``first`` to ``last`` and where the viewing step stands; a click or a drag asks for another.
 
-    ``seek`` is emitted at most once per turn of the event loop, with the latest step asked for; ``panned`` when the
-    user begins to move the part of the run that is shown. ``describe_notes`` gives the text of the notes between two
-    steps, for the tooltip.
+    ``seek`` is emitted at most once per turn of the event loop, with the latest step asked for. ``describe_notes``
+    gives the text of the notes between two steps, for the tooltip. :attr:`steps` is the part of the run in sight, which
+    :meth:`share` makes one with that of the charts.
     """
 
     seek = Signal(int)
-    panned = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -53,7 +50,9 @@ class Scrubber(QWidget):
         self._series: StepSeries | None = None
         self._notes: Sequence[int] = ()
         self._loop: Loop = (None, None)
-        self._range: tuple[float, float] | None = None  # the steps in sight, None: all of them
+        self._following = False
+        self.steps = VisibleSteps(self)
+        self.steps.changed.connect(self.update)
         self._dragging = False
         self._pan_from: tuple[float, tuple[float, float]] | None = None
         self._panning = False
@@ -83,24 +82,31 @@ class Scrubber(QWidget):
     def minimumSizeHint(self) -> QSize:
         return QSize(96, 36)
 
+    def share(self, steps: VisibleSteps) -> None:
+        """Show the part of the run that the charts show."""
+        self.steps.changed.disconnect(self.update)
+        self.steps = steps
+        steps.changed.connect(self.update)
+
     # ---- what is shown --------------------------------------------------------------------------------------------
 
     def set_run(self, first: int, last: int, step: int, series: StepSeries | None, *, notes: Sequence[int] = (),
-                loop: Loop = (None, None), playing: bool = False) -> None:
+                loop: Loop = (None, None), playing: bool = False, following: bool = False) -> None:
         """The run's steps (``last`` below ``first``: none yet), the viewing step, and where marks and times are.
 
-        ``notes`` are the steps with notes, ascending; ``loop`` the ends of the range that is repeated.
+        ``notes`` are the steps with notes, ascending; ``loop`` the ends of the range that is repeated; ``following``
+        says that the viewing step goes with a live run.
         """
-        shown = (self._first, self._last, self._step, self._series, self._notes, self._loop)
+        shown = (self._first, self._last, self._step, self._series, self._notes, self._loop, self._following)
         if self._dragging or self._seek_soon.isActive():
             step = self._step  # the handle stays under the pointer
-        if shown != (first, last, step, series, notes, loop):
+        if shown != (first, last, step, series, notes, loop, following):
             before = self._step
             if series is not self._series:
-                self._range = None
+                self.steps.release()
             self._first, self._last, self._step, self._series = first, last, step, series
-            self._notes, self._loop = notes, loop
-            self._keep_in_sight(before, playing)
+            self._notes, self._loop, self._following = notes, loop, following
+            self.steps.keep_in_sight(before, step, first, last, playing=playing, following=following)
             self.update()
 
     @property
@@ -110,47 +116,28 @@ class Scrubber(QWidget):
     @property
     def visible(self) -> tuple[float, float]:
         """The first and the last step in sight."""
-        return self._range if self._range is not None else (float(self._first), float(self._last))
+        seen = self.steps.range_at(self._step, self._first)
+        if seen is None or self._last <= self._first:
+            return float(self._first), float(self._last)
+        return max(seen[0], float(self._first)), min(seen[1], float(self._last))
 
     @property
     def zoomed(self) -> bool:
-        return self._range is not None
-
-    def _keep_in_sight(self, before: int, playing: bool) -> None:
-        """Zoomed in, a viewing step that leaves the part in sight takes it along; new steps alone never move it."""
-        if self._range is None:
-            return
-        low, high = self._range
-        if self._step != before and not low <= self._step <= high and (low <= before <= high or not playing):
-            margin = 0.1 * (high - low)
-            move = self._step + margin - high if self._step > high else self._step - margin - low
-            self._set_range(low + move, high + move)
-        else:
-            self._set_range(low, high)
-
-    def _set_range(self, low: float, high: float) -> None:
-        """Show steps ``low`` to ``high``, as far as there are such; all, if that is everything."""
-        length = max(high - low, FEWEST_STEPS)
-        if self._last - self._first <= length:
-            self._range = None
-        else:
-            low = min(max(low, self._first), self._last - length)
-            self._range = (low, low + length)
-        self.update()
+        return self.visible != (self._first, self._last)
 
     def zoom(self, factor: float, x: float) -> None:
         """Show ``factor`` times fewer steps; the one at the horizontal position ``x`` stays where it is."""
-        if self._last <= self._first:
-            return
         low, high = self.visible
-        share = self._share(x)
-        at = low + share * (high - low)
-        length = max((high - low) / factor, FEWEST_STEPS)
-        self._set_range(at - share * length, at + (1 - share) * length)
+        if high <= low:
+            return
+        if (high - low) / factor >= self._last - self._first:
+            self.show_everything()
+            return
+        self.steps.zoom((low, high), factor, low + self._share(x) * (high - low), following=self._following,
+                        first=self._first, last=self._last)
 
     def show_everything(self) -> None:
-        self._range = None
-        self.update()
+        self.steps.release()
 
     def _share(self, x: float) -> float:
         return min(1.0, max(0.0, (x - HANDLE) / max(1, self.width() - 2 * HANDLE)))
@@ -201,10 +188,9 @@ class Scrubber(QWidget):
             self._panning = True
             self.setCursor(Qt.CursorShape.ClosedHandCursor)
             QToolTip.hideText()
-            self.panned.emit()
         if self._panning:
             move = (start - x) * (high - low) / max(1, self.width() - 2 * HANDLE)
-            self._set_range(low + move, high + move)
+            self.steps.pan((low, high), move, self._first, self._last)
 
     def mouseReleaseEvent(self, event: QMouseEvent) -> None:
         if self._pan_from is not None:
@@ -225,9 +211,7 @@ class Scrubber(QWidget):
         delta = event.angleDelta()
         low, high = self.visible
         if abs(delta.x()) > abs(delta.y()) and self.zoomed:
-            move = -delta.x() / 120 * 0.1 * (high - low)
-            self.panned.emit()
-            self._set_range(low + move, high + move)
+            self.steps.pan((low, high), -delta.x() / 120 * 0.1 * (high - low), self._first, self._last)
         elif delta.y():
             self.zoom(ZOOM_PER_NOTCH ** (delta.y() / 120), event.position().x())
         event.accept()

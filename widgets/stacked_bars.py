@@ -42,9 +42,18 @@ def stack_columns(offsets: np.ndarray, shares: np.ndarray, on_top: np.ndarray, p
     return np.repeat(value, length).reshape(columns, height)[:, ::-1].T
 
 
-def widen(columns: np.ndarray, width: int, gap: int) -> np.ndarray:
-    """Make each column ``width`` pixels wide, the last ``gap`` of them empty: uint32[height, columns * width]."""
-    height, count = columns.shape
-    result = np.zeros((height, count, width), np.uint32)
-    result[:, :, :width - gap] = columns[:, :, None]
-    return result.reshape(height, count * width)
+def spread(columns: np.ndarray, edges: np.ndarray, gap: int) -> np.ndarray:
+    """Make column ``c`` reach from pixel ``edges[c]`` to ``edges[c + 1]`` (int64[columns + 1], from 0, ascending), its
+    last ``gap`` (0 or 1) pixels empty: uint32[height, edges[-1]]."""
+    result = np.repeat(columns, np.diff(edges), axis=1)
+    if gap:
+        result[:, edges[1:] - 1] = 0
+    return result
+
+
+def highest(totals: np.ndarray, buckets: int) -> np.ndarray:
+    """``totals`` (int32[n], not negative) in ``buckets`` equal runs, at most ``n``: where each one's largest is,
+    int64[buckets]. Of equal ones the last."""
+    count = len(totals)
+    packed = (totals.astype(np.int64) << 32) | np.arange(count)
+    return np.maximum.reduceat(packed, np.arange(buckets) * count // buckets) & 0xFFFFFFFF

@@ -10,6 +10,8 @@ from PySide6.QtGui import QColor, QImage, QKeyEvent, QMouseEvent, QPainter, QPen
 from PySide6.QtWidgets import QWidget
 
 from engine.trace.metrics import MARK_KINDS, StepSeries
+from widgets.chart_keys import chart_key
+from widgets.follow_chip import FollowChip
 from widgets.painting import (
     LegendItem,
     Panel,
@@ -21,42 +23,51 @@ from widgets.painting import (
     stop_reason_text,
     text_width,
 )
-from widgets.stacked_bars import stack_columns, widen
+from widgets.stacked_bars import highest, spread, stack_columns
 from widgets.theme import font, mix, theme, themes, with_alpha
 from widgets.view import Selection, View
+from widgets.visible_steps import Range
 
 _AXIS = 18
 """Height of the line of step numbers, and of the line of knob labels."""
 
-_BAR_WIDTHS = (1, 2, 3, 4, 5, 7, 10, 14, 20, 28)
+_BAR = 5
+"""Width of a step unless the user zooms."""
+
+_ZOOM_PER_NOTCH = 1.25
+_DRAG_AFTER = 4  # pixels: less is a click
+_MOST_KNOBS = 400
 _KNOB = MARK_KINDS.index("knob")
 _RIGHT = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
 _CENTRE = Qt.AlignmentFlag.AlignHCenter | Qt.AlignmentFlag.AlignVCenter
 
 
 class TokenBudget(Panel):
-    """Bars for the last steps up to the viewing step; steps beyond it are dim.
+    """Bars for the last steps up to the viewing step, or for those that all charts are held at; steps beyond the
+    viewing step are dim. Where there are more steps than pixels, a pixel shows the fullest of its steps.
 
-    A click asks for the step under the pointer, dragging pans, the wheel or + and - change how many steps there are.
+    A click asks for the step under the pointer, a drag pans, the wheel or + and - zoom, a double click lets go.
     """
 
     def __init__(self, selection: Selection, parent: QWidget | None = None) -> None:
         super().__init__(selection, parent)
         self._view: View | None = None
         self._seen: tuple[object, ...] = ()
-        self._zoom = _BAR_WIDTHS.index(5)
         self._pointer: QPointF | None = None
-        self._dragged_from: tuple[float, int] | None = None
+        self._dragged_from: tuple[float, Range] | None = None
         self._dragging = False
-        self._asked = -1
         self._plot = QRectF()
         self._first = 0  # row of the series at the left edge; negative while the run is shorter than the plot
         self._end = 0
         self._current = -1
         self._bar = 1.0  # width of a step in logical pixels
+        self._edges = np.zeros(1, np.int64)  # where the bars begin and end, in device pixels from the plot's left
+        self._rows = np.zeros(0, np.int64)  # the row that each bar shows; several rows may share one
         self._picture: tuple[tuple[object, ...], np.ndarray] | None = None
         self.setMouseTracking(True)
         self.setMinimumSize(260, 120)
+        self.chip = FollowChip(self)
+        selection.visible.changed.connect(self.update)
         themes.changed.connect(self.retranslate)
         self.retranslate()
 
@@ -66,8 +77,19 @@ class TokenBudget(Panel):
     def retranslate(self) -> None:
         self.set_title(self.tr("Token budget"))
         self.setWhatsThis(self.tr("How each step spent its token budget: decode below, prefill chunks above."))
-        self.set_legend((LegendItem(self.tr("budget"), "line", theme().warning),))
+        self._set_legend()
         self._update_header()
+
+    def _set_legend(self) -> None:
+        items = [LegendItem(self.tr("budget"), "line", theme().warning)]
+        if self._shares_pixels:  # then no colour is a request's
+            items += [LegendItem(self.tr("decode"), "fill", _crowd_colours()[0].name()),
+                      LegendItem(self.tr("prefill"), "fill", _crowd_colours()[1].name())]
+        self.set_legend(items)
+
+    @property
+    def _shares_pixels(self) -> bool:
+        return len(self._rows) < self._end - self._first
 
     # ---- what is shown -------------------------------------------------------------------------------------------
 
@@ -100,21 +122,46 @@ class TokenBudget(Panel):
 
     # ---- layout --------------------------------------------------------------------------------------------------
 
+    def steps_in_sight(self) -> Range | None:
+        """The first and the last step that are shown; None while there is none."""
+        if self._view is None or not self._view.series.n or self._end <= self._first:
+            return None
+        steps = self._view.series.step
+        shared = self.selection.visible.range_at(self._view.state.step, int(steps[0]))
+        if shared is not None:
+            return shared
+        return float(steps[self._first]), float(steps[min(self._end, len(steps)) - 1])
+
     def _lay_out(self, rect: QRectF) -> None:
         assert self._view is not None
-        series = self._view.series
+        series, step = self._view.series, self._view.state.step
         ratio = self.devicePixelRatioF()
         left = rect.left() + 38
-        room = rect.right() - left
-        pixels = max(1, round(_BAR_WIDTHS[self._zoom] * ratio))
-        columns = max(1, int(room * ratio) // pixels)
-        self._bar = pixels / ratio
-        self._current = series.index_of(self._view.state.step)
-        ahead = 0 if self._view.following else min(series.n - 1 - self._current, columns // 4)
-        self._end = self._current + 1 + ahead
-        self._first = max(self._end - columns, 0)
+        room = max(1, int((rect.right() - left) * ratio))  # device pixels
+        self._current = series.index_of(step)
+        seen = self.selection.visible.range_at(step, int(series.step[0]))
+        if seen is None:
+            pixels = max(1, round(_BAR * ratio))
+            columns = max(1, room // pixels)
+            ahead = 0 if self._view.following else min(series.n - 1 - self._current, columns // 4)
+            self._end = self._current + 1 + ahead
+            self._first = max(self._end - columns, 0)
+            room = columns * pixels
+        else:
+            self._first = max(0, series.index_of(round(seen[0])))
+            self._end = max(self._first, series.index_of(round(seen[1]))) + 1
+            columns = self._end - self._first
+        self._bar = room / columns / ratio
+        bars = min(self._end - self._first, room)
+        if bars < self._end - self._first:
+            rows = slice(self._first, self._end)
+            self._rows = self._first + highest(series.decode_tokens[rows] + series.prefill_tokens[rows], bars)
+        else:
+            self._rows = np.arange(self._first, self._end)
+        self._edges = np.arange(bars + 1) * room // (bars if bars < self._end - self._first else columns)
         self._plot = QRectF(round(left * ratio) / ratio, round((rect.top() + _AXIS) * ratio) / ratio,
-                            columns * self._bar, max(1.0, rect.height() - 2 * _AXIS))
+                            room / ratio, max(1.0, rect.height() - 2 * _AXIS))
+        self._set_legend()
 
     def _top(self, series: StepSeries) -> tuple[float, float]:
         """What the plot's top edge stands for, and the largest budget in it.
@@ -130,14 +177,19 @@ class TokenBudget(Panel):
         return max(budget, used), budget
 
     def _x(self, row: float) -> float:
-        return self._plot.left() + (row - self._first) * self._bar
+        """Where a row's bar begins; the rows beyond the last bar too."""
+        at = row - self._first
+        if not self._shares_pixels and at == int(at) and 0 <= at < len(self._edges):
+            return self._plot.left() + float(self._edges[int(at)]) / self.devicePixelRatioF()
+        return self._plot.left() + at * self._bar
 
     def row_at(self, position: QPointF) -> int:
         """The row of the series whose bar is under a point, -1 for none."""
-        if not self._plot.adjusted(0, -_AXIS, 0, _AXIS).contains(position):
+        if not self._plot.adjusted(0, -_AXIS, 0, _AXIS).contains(position) or not len(self._rows):
             return -1
-        row = self._first + int((position.x() - self._plot.left()) // self._bar)
-        return row if self._first <= row < self._end else -1
+        pixel = int((position.x() - self._plot.left()) * self.devicePixelRatioF())
+        bar = int(np.searchsorted(self._edges, pixel, "right")) - 1
+        return int(self._rows[bar]) if 0 <= bar < len(self._rows) else -1
 
     # ---- painting ------------------------------------------------------------------------------------------------
 
@@ -159,7 +211,8 @@ class TokenBudget(Panel):
         painter.drawImage(self._plot.topLeft(), self._bars(series, top))
         self._paint_budget(painter, series, top, budget)
         self._paint_preemptions(painter, series)
-        if self._end > self._current + 1:
+        held = self.selection.visible.held
+        if self._first <= self._current < self._end - (not held):
             self._paint_cursor(painter)
         self._paint_knobs(painter, series)
         self._paint_steps(painter, series)
@@ -170,21 +223,32 @@ class TokenBudget(Panel):
         """The picture of all bars; composed anew only when something in it changed."""
         t = theme()
         ratio = self.devicePixelRatioF()
-        pixels, height = round(self._bar * ratio), max(1, round(self._plot.height() * ratio))
+        room, height = int(self._edges[-1]), max(1, round(self._plot.height() * ratio))
         newest = int(series.step[self._end - 1])
-        key = (id(series), self._first, self._end, newest, self._current, pixels, height, top, t.name)
+        key = (id(series), self._first, self._end, newest, self._current, room, len(self._rows), height, top, t.name)
         if self._picture is None or self._picture[0] != key:
-            offsets, colours, tokens, prefill = series.segments_between(self._first, self._end)
-            dim = np.zeros(len(colours), np.intp)
-            dim[offsets[self._current + 1 - self._first]:] = 1
-            paint = _paints(t.name)[dim, prefill.astype(np.intp), colours]
+            offsets, paint, tokens, prefill = self._shares(series)
             columns = stack_columns(offsets, tokens, prefill, paint, height / top, height)
-            self._picture = key, widen(columns, pixels, 1 if pixels >= 3 else 0)
+            self._picture = key, spread(columns, self._edges, 1 if room >= 3 * len(self._rows) else 0)
         picture = self._picture[1]
         image = QImage(picture.data, picture.shape[1], picture.shape[0], 4 * picture.shape[1],
                        QImage.Format.Format_ARGB32_Premultiplied)
         image.setDevicePixelRatio(ratio)
         return image
+
+    def _shares(self, series: StepSeries) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """The bars' shares as :func:`stack_columns` takes them: offsets, paint, tokens, and whether it is prefill."""
+        name = theme().name
+        if self._shares_pixels:
+            tokens = np.column_stack((series.decode_tokens[self._rows], series.prefill_tokens[self._rows])).ravel()
+            prefill = np.tile((False, True), len(self._rows))
+            dim = np.repeat(self._rows > self._current, 2)
+            paint = _crowd_paints(name)[dim.astype(np.intp), prefill.astype(np.intp)]
+            return np.arange(len(self._rows) + 1) * 2, paint, tokens, prefill
+        offsets, colours, tokens, prefill = series.segments_between(self._first, self._end)
+        dim = np.zeros(len(colours), np.intp)
+        dim[offsets[min(max(self._current + 1 - self._first, 0), len(offsets) - 1)]:] = 1
+        return offsets, _paints(name)[dim, prefill.astype(np.intp), colours], tokens, prefill
 
     def _y(self, tokens: float, top: float) -> float:
         return self._plot.bottom() - tokens / top * self._plot.height()
@@ -231,8 +295,8 @@ class TokenBudget(Panel):
         painter.setPen(Qt.PenStyle.NoPen)
         painter.setBrush(QColor(theme().bad))
         y = self._plot.bottom() + 1.5
-        for row in rows[-400:].tolist():
-            x = self._x(self._first + row) + self._bar / 2
+        places = self._plot.left() + (rows + 0.5) * self._bar
+        for x in np.unique(np.round(places) if self._bar < 1 else places).tolist():
             painter.drawPolygon(QPolygonF([QPointF(x, y), QPointF(x - 3, y + 5), QPointF(x + 3, y + 5)]))
         painter.setRenderHint(QPainter.RenderHint.Antialiasing, False)
 
@@ -247,7 +311,7 @@ class TokenBudget(Panel):
         """A line where a knob was turned, with what was turned where there is room for it, the newest first."""
         steps = series.step
         low, high = np.searchsorted(series.marks.steps, (steps[self._first], steps[self._end - 1] + 1)).tolist()
-        found = (np.flatnonzero(series.marks.kinds[low:high] == _KNOB) + low).tolist()
+        found = (np.flatnonzero(series.marks.kinds[low:high] == _KNOB) + low)[-_MOST_KNOBS:].tolist()
         t, small = theme(), font(11)
         free = self._plot.right() + 4
         labels: dict[int, list[str]] = {}
@@ -334,20 +398,11 @@ class TokenBudget(Panel):
 
     # ---- pointing ------------------------------------------------------------------------------------------------
 
-    def _ask_for(self, row: int) -> None:
-        """Ask to look at a row's step, once."""
-        if self._view is None or not self._view.series.n:
-            return
-        step = int(self._view.series.step[max(0, min(self._view.series.n - 1, row))])
-        if step != self._asked:
-            self._asked = step
-            self.selection.step_requested.emit(step)
-
     def mousePressEvent(self, event: QMouseEvent) -> None:
         if event.button() == Qt.MouseButton.LeftButton and self._view is not None:
-            self._dragged_from = (event.position().x(), self._current)
+            seen = self.steps_in_sight()
+            self._dragged_from = (event.position().x(), seen) if seen is not None else None
             self._dragging = False
-            self._asked = -1
         else:
             super().mousePressEvent(event)
 
@@ -355,12 +410,13 @@ class TokenBudget(Panel):
         before = self.row_at(self._pointer) if self._pointer is not None else -1
         self._pointer = event.position()
         if self._dragged_from is not None:
-            moved = event.position().x() - self._dragged_from[0]
-            if abs(moved) >= 4 and not self._dragging:
+            start, seen = self._dragged_from
+            moved = event.position().x() - start
+            if abs(moved) >= _DRAG_AFTER and not self._dragging:
                 self._dragging = True
                 self.setCursor(Qt.CursorShape.ClosedHandCursor)
             if self._dragging:
-                self._ask_for(self._dragged_from[1] - round(moved / self._bar))
+                self.selection.visible.pan(seen, -round(moved / self._bar), *self._bounds())
         elif self.row_at(self._pointer) != before:
             self.update()
 
@@ -368,8 +424,8 @@ class TokenBudget(Panel):
         if event.button() == Qt.MouseButton.LeftButton and self._dragged_from is not None:
             if not self._dragging:
                 row = self.row_at(event.position())
-                if row >= 0:
-                    self._ask_for(row)
+                if row >= 0 and self._view is not None:
+                    self.selection.step_requested.emit(int(self._view.series.step[row]))
             self._dragged_from, self._dragging = None, False
             self.unsetCursor()
             self.update()
@@ -382,29 +438,63 @@ class TokenBudget(Panel):
             self.update()
         super().leaveEvent(event)
 
+    def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:
+        self.selection.visible.release()
+
     def wheelEvent(self, event: QWheelEvent) -> None:
-        turned = event.angleDelta().y()
-        if turned:
-            self.zoom_by(1 if turned > 0 else -1)
+        turned, sideways = event.angleDelta().y(), event.angleDelta().x()
+        seen = self.steps_in_sight()
+        if seen is not None and abs(sideways) > abs(turned):
+            self.selection.visible.pan(seen, -sideways / 120 * 0.1 * (seen[1] - seen[0]), *self._bounds())
+        elif turned:
+            self.zoom_by(turned / 120, self.row_at(event.position()))
         event.accept()
 
-    def zoom_by(self, notches: int) -> None:
-        """Wider bars and fewer steps (positive), or the other way round."""
-        zoom = max(0, min(len(_BAR_WIDTHS) - 1, self._zoom + notches))
-        if zoom != self._zoom:
-            self._zoom = zoom
-            self.update()
+    def zoom_by(self, notches: float, row: int = -1) -> None:
+        """Wider bars and fewer steps (positive), or the other way round; ``row`` stays where it is."""
+        view, seen = self._view, self.steps_in_sight()
+        if view is None or seen is None:
+            return
+        if row < 0:
+            row = self._current if self._first <= self._current < self._end else (self._first + self._end) // 2
+        first, last = self._bounds()
+        self.selection.visible.zoom(seen, _ZOOM_PER_NOTCH ** notches, float(view.series.step[row]),
+                                    following=view.following, first=first, last=last)
+
+    def pan_by(self, share: float) -> None:
+        """Move by a share of what is in sight, towards the end of the run if positive."""
+        seen = self.steps_in_sight()
+        if seen is not None:
+            steps = max(1, round(abs(share) * (seen[1] - seen[0])))
+            self.selection.visible.pan(seen, steps if share > 0 else -steps, *self._bounds())
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        if event.key() in (Qt.Key.Key_Plus, Qt.Key.Key_Equal):
-            self.zoom_by(1)
-        elif event.key() == Qt.Key.Key_Minus:
-            self.zoom_by(-1)
-        else:
+        if not chart_key(self, event):
             super().keyPressEvent(event)
+
+    def _bounds(self) -> tuple[int, int]:
+        assert self._view is not None
+        steps = self._view.series.step
+        return int(steps[0]), int(steps[-1])
 
 
 _PAINTS: dict[str, np.ndarray] = {}
+_CROWD_PAINTS: dict[str, np.ndarray] = {}
+
+
+def _crowd_colours() -> tuple[QColor, QColor]:
+    """Decode and prefill where a pixel stands for many steps."""
+    t = theme()
+    return mix(t.secondary, t.panel, 0.35), QColor(t.accent)
+
+
+def _crowd_paints(theme_name: str) -> np.ndarray:
+    """The same as uint32[dim, prefill]."""
+    if theme_name not in _CROWD_PAINTS:
+        _CROWD_PAINTS[theme_name] = np.array(
+            [[mix(colour, theme().panel, fade).rgba() for colour in _crowd_colours()] for fade in (0.0, 0.68)],
+            np.uint32)
+    return _CROWD_PAINTS[theme_name]
 
 
 def _paints(theme_name: str) -> np.ndarray:

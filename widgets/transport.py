@@ -147,7 +147,6 @@ class TransportBar(QWidget):
     seek = Signal(int)
     record_toggled = Signal()
     run_until_changed = Signal(str)
-    panned = Signal()  # the part of the run that the scrubber shows was moved by hand
     notes_requested = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
@@ -201,7 +200,6 @@ class TransportBar(QWidget):
         self.until.chosen.connect(self._choose_condition)
         self.notes.clicked.connect(self.notes_requested)
         self.scrubber.seek.connect(self.seek)
-        self.scrubber.panned.connect(self.panned)
         self.record.clicked.connect(self.record_toggled)
         themes.changed.connect(self.update)
         self.retranslate()
@@ -252,7 +250,7 @@ class TransportBar(QWidget):
 
     def _show_run(self, s: TransportStatus) -> None:
         self.scrubber.set_run(s.first_step, s.last_step, s.step, s.series, notes=s.notes, loop=s.loop,
-                              playing=s.playing)
+                              playing=s.playing, following=s.following)
 
     def _show(self, s: TransportStatus, *, everything: bool = False) -> None:
         self.chip.show_source(s.source, s.fraction)

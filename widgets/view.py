@@ -14,6 +14,7 @@ from engine.trace.events import StepEvents
 from engine.trace.metrics import StepSeries
 from engine.trace.state import EngineState
 from engine.trace.timeline import Timeline
+from widgets.visible_steps import VisibleSteps
 
 
 @dataclass(slots=True)
@@ -36,7 +37,8 @@ class View:
 
 
 class Selection(QObject):
-    """What is hovered over and what is clicked, shared by all panels: a request, a block, or a step."""
+    """What is hovered over and what is clicked, shared by all panels: a request, a block, or a step; and the steps
+    that the charts show."""
 
     changed = Signal()
     step_requested = Signal(int)  # a panel asks to look at this step
@@ -47,6 +49,7 @@ class Selection(QObject):
         self.block: int | None = None
         self.hovered_request: str | None = None
         self.hovered_block: int | None = None
+        self.visible = VisibleSteps(self)
 
     def select(self, *, request_id: str | None = None, block: int | None = None) -> None:
         if (request_id, block) != (self.request_id, self.block):

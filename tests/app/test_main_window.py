@@ -12,6 +12,7 @@ import pytest
 from PySide6.QtCore import QMimeData, QPoint, QPointF, Qt, QUrl
 from PySide6.QtGui import QDropEvent
 from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QWidget
 
 from app.application import make_application
 from app.main_window import MainWindow
@@ -24,6 +25,7 @@ from engine.trace.knobs import KnobError
 from engine.trace.reader import open_recording
 from tests.app.conftest import STEPS
 from tests.app.live import BUSY
+from tests.widgets.pointer import hover
 from widgets.request_list import RequestList
 from widgets.theme import DARK, LIGHT, theme
 from widgets.transport import TransportStatus
@@ -456,14 +458,44 @@ def test_notes_that_cannot_be_saved_are_told(window: MainWindow, recording: Path
     qtbot.waitUntil(lambda: "the recording itself" in window.banner.text)
 
 
-def test_a_pan_of_the_scrubber_detaches_and_the_engine_goes_on(window: MainWindow, live: Callable[..., LiveSession],
-                                                               qtbot: Any) -> None:
+def drag(qtbot: Any, panel: QWidget, start: QPoint, end: QPoint) -> None:
+    qtbot.mousePress(panel, Qt.MouseButton.LeftButton, pos=start)
+    hover(panel, end)
+    qtbot.mouseRelease(panel, Qt.MouseButton.LeftButton, pos=end)
+
+
+def test_panning_a_chart_detaches_the_engine_goes_on_and_end_follows_again(
+        window: MainWindow, live: Callable[..., LiveSession], qtbot: Any) -> None:
     session = live()
-    qtbot.waitUntil(lambda: shown_step(window) > 20)
-    window.transport.panned.emit()
+    visible = window.selection.visible
+    qtbot.waitUntil(lambda: shown_step(window) > 60)
+    for name in ("token_budget", "timeline"):
+        panel = window.panels[name]
+        drag(qtbot, panel, QPoint(200, 90), QPoint(260, 90))
+        assert visible.held
+        at = session.time.step
+        held = visible.range_at(at, 0)
+        qtbot.waitUntil(lambda at=at: session.time.last_step > at + 10)
+        assert (session.time.step, session.time.attached) == (at, False)
+        assert visible.range_at(at, 0) == held
+        assert panel.chip.isVisible()  # type: ignore[attr-defined]
+        if name == "token_budget":
+            press(window, Qt.Key.Key_End)
+        else:
+            panel.chip.click()  # type: ignore[attr-defined]
+        qtbot.waitUntil(lambda: status(window).following)
+        assert not visible.held
+    press(window, Qt.Key.Key_Plus)  # zooming at the live edge leaves nothing
+    first = visible.range_at(session.time.step, 0)
+    assert first is not None
+    qtbot.waitUntil(lambda: shown_step(window) > first[1] + 5)
+    assert status(window).following
+    assert not visible.held
+    later = visible.range_at(shown_step(window), 0)
+    assert later is not None
+    assert later[1] == shown_step(window)
+    window.selection.visible.pan(later, -10, 0, session.time.last_step)
     at = session.time.step
-    qtbot.waitUntil(lambda: session.time.last_step > at + 10)
-    assert (session.time.step, session.time.attached) == (at, False)
     press(window, Qt.Key.Key_M)
     editor = window.note_taking.editor
     assert editor is not None

@@ -6,7 +6,9 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from PySide6.QtCore import QPointF
+from PySide6.QtCore import QPoint, QPointF, Qt
+from PySide6.QtGui import QWheelEvent
+from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from tests.widgets.scheduler_run import busy_run, make_run, view_at
@@ -222,18 +224,44 @@ def test_the_axis_has_one_width_and_round_ticks(panel: LatencyPanel, qtbot: QtBo
     assert axis.tickStrings([1, 2, 3], 1, 1) == ["10 ms", "100 ms", "1 s"]
 
 
-def test_zooming_holds_and_a_double_click_lets_go(panel: LatencyPanel, qtbot: QtBot) -> None:
+def wheel(panel: LatencyPanel, x: float, notches: int) -> None:
+    place = QPointF(x, 60)
+    QApplication.sendEvent(panel.plot.viewport(), QWheelEvent(
+        place, panel.plot.mapToGlobal(place), QPoint(), QPoint(0, 120 * notches), Qt.MouseButton.NoButton,
+        Qt.KeyboardModifier.NoModifier, Qt.ScrollPhase.NoScrollPhase, False))
+
+
+@pytest.mark.parametrize("unit", ["step", "time"])
+def test_zooming_and_dragging_hold_and_a_double_click_lets_go(panel: LatencyPanel, qtbot: QtBot, unit: str) -> None:
+    panel.x_tabs.choose(unit)
     panel.show_view(view_at(busy_run(), 300))
     qtbot.wait(220)
-    panel._box.scaleBy((0.5, 1), center=QPointF(200, 0))
-    panel._zoomed()
+    whole = panel._range
+    fixed = panel._x_under(250)
+    for _ in range(3):
+        wheel(panel, 250, 1)
+    qtbot.wait(20)
+    assert panel.selection.visible.held
     held = panel._range
-    assert held[1] - held[0] == pytest.approx(399 / 2, rel=0.02)
+    assert held[1] - held[0] < 0.65 * (whole[1] - whole[0])
+    assert panel._x_under(250) == pytest.approx(fixed, rel=0.02)
     panel.show_view(view_at(busy_run(), 320))
     qtbot.wait(250)
     assert panel._range == held
-    panel._reset_range()
-    assert panel._range == (0, 399)
+    viewport = panel.plot.viewport()
+    qtbot.mousePress(viewport, Qt.MouseButton.LeftButton, pos=QPoint(200, 60))
+    qtbot.mouseMove(viewport, QPoint(230, 60))
+    qtbot.mouseRelease(viewport, Qt.MouseButton.LeftButton, pos=QPoint(230, 60))
+    qtbot.wait(20)
+    assert panel._range[0] < held[0]
+    asked: list[int] = []
+    panel.selection.step_requested.connect(asked.append)
+    expected = round(panel._step_at(panel._x_under(240)))
+    qtbot.mouseClick(viewport, Qt.MouseButton.LeftButton, pos=QPoint(240, 60))
+    assert asked == [expected]
+    qtbot.mouseDClick(viewport, Qt.MouseButton.LeftButton, pos=QPoint(240, 60))
+    qtbot.wait(20)
+    assert panel._range == whole
 
 
 def test_it_takes_the_colours_of_the_theme(panel: LatencyPanel, qtbot: QtBot) -> None:

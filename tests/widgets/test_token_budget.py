@@ -14,7 +14,7 @@ from PySide6.QtTest import QTest
 import widgets.token_budget as module
 from tests.widgets.scheduler_run import busy_run, make_run, view_at
 from widgets.painting import stop_reason_text
-from widgets.stacked_bars import stack_columns, widen
+from widgets.stacked_bars import highest, spread, stack_columns
 from widgets.theme import mix, theme, themes
 from widgets.token_budget import TokenBudget
 from widgets.view import Selection, View
@@ -65,9 +65,18 @@ def test_nothing_at_all() -> None:
     assert bars([], 1.0, 4).shape == (4, 0)
 
 
-def test_widen_leaves_a_gap() -> None:
-    wide = widen(np.array([[RED, BLUE]], np.uint32), 3, 1)
-    assert wide.tolist() == [[RED, RED, 0, BLUE, BLUE, 0]]
+def test_bars_are_spread_with_a_gap() -> None:
+    wide = spread(np.array([[RED, BLUE]], np.uint32), np.array([0, 3, 7]), 1)
+    assert wide.tolist() == [[RED, RED, 0, BLUE, BLUE, BLUE, 0]]
+
+
+def test_the_highest_of_each_run_is_found() -> None:
+    totals = np.random.default_rng(5).integers(0, 9, 1000).astype(np.int32)
+    for buckets in (1, 3, 7, 999, 1000):
+        found = highest(totals, buckets)
+        edges = np.arange(buckets + 1) * 1000 // buckets
+        assert all(low <= at < high and totals[at] == totals[low:high].max()
+                   for at, low, high in zip(found, edges, edges[1:], strict=False))
 
 
 class Watched(TokenBudget):
@@ -215,14 +224,30 @@ def test_a_click_asks_for_the_step(panel, asked) -> None:
     assert len(asked) == 1
 
 
-def test_dragging_pans(panel, asked) -> None:
+def test_dragging_pans_all_charts_and_the_chip_lets_go(panel, asked) -> None:
     shown(panel, 300)
-    start = bar_centre(panel, panel._first + 60, 100).toPoint()
+    first, end = panel._first, panel._end
+    start = bar_centre(panel, first + 60, 100).toPoint()
+    assert panel.chip.isHidden()
     QTest.mousePress(panel, Qt.MouseButton.LeftButton, pos=start)
     for steps in (2, 5, 10):
         QTest.mouseMove(panel, start + QPoint(round(steps * panel._bar), 0))
     QTest.mouseRelease(panel, Qt.MouseButton.LeftButton, pos=start + QPoint(round(10 * panel._bar), 0))
-    assert asked == [298, 295, 290]
+    panel.grab()
+    assert asked == []  # the viewing step stays
+    assert (panel._first, panel._end) == (first - 10, end - 10)
+    assert panel.selection.visible.range_at(300, 0) == (first - 10, end - 11)
+    assert panel.chip.isVisible()
+    shown(panel, 320)
+    assert (panel._first, panel._end) == (first - 10, end - 10)
+    let_go: list[bool] = []
+    panel.selection.visible.follow_asked.connect(lambda: let_go.append(True))
+    panel.chip.click()
+    assert let_go == [True]
+    QTest.mouseDClick(panel, Qt.MouseButton.LeftButton, pos=start)
+    panel.grab()
+    assert panel.chip.isHidden()
+    assert panel._first < panel._current < panel._end
 
 
 def test_the_wheel_and_keys_zoom(panel) -> None:
@@ -231,11 +256,45 @@ def test_the_wheel_and_keys_zoom(panel) -> None:
     QTest.keyClick(panel, Qt.Key.Key_Plus)
     panel.grab()
     assert panel._current + 1 - panel._first < before
+    assert panel._end == panel._current + 1  # it goes on with the run
     for _ in range(20):
         panel.zoom_by(-1)
     panel.grab()
     assert panel._first == 0
-    assert panel._bar == 1
+    shown(panel, 250)
+    panel.selection.visible.hold(200, 250, 0, 399)
+    QTest.keyClick(panel, Qt.Key.Key_Left, Qt.KeyboardModifier.ControlModifier)
+    panel.grab()
+    assert panel._first == 195
+    QTest.keyClick(panel, Qt.Key.Key_0)
+    assert not panel.selection.visible.held
+
+
+def test_more_steps_than_pixels_show_the_fullest_of_each(panel) -> None:
+    run = make_run(1200, num_blocks=260)
+    panel.selection.visible.hold(0, 1199, 0, 1199)
+    panel.resize(352, 172)
+    view = shown(panel, 1100, run)
+    series = view.series
+    assert (panel._first, panel._end) == (0, 1200)
+    assert len(panel._rows) == panel._plot.width() < 400
+    totals = series.decode_tokens + series.prefill_tokens
+    for bar, row in enumerate(panel._rows.tolist()):
+        start, end = bar * 1200 // len(panel._rows), (bar + 1) * 1200 // len(panel._rows)
+        assert start <= row < end
+        assert totals[row] == totals[start:end].max()
+    image = panel.grab().toImage()
+    top, _ = panel._top(series)
+    fullest = int(np.argmax(totals[:1000]))
+    bar = int(np.searchsorted(panel._rows, fullest))
+    assert totals[panel._rows[bar]] == totals[fullest]
+    x = round(panel._plot.left()) + bar
+    y = panel._plot.bottom() - 0.9 * totals[fullest] / top * panel._plot.height()
+    assert image.pixelColor(x, int(y)) == QColor(theme().accent)  # prefill of that step, whoever's it is
+    assert [item.label for item in panel._legend] == ["budget", "decode", "prefill"]
+    panel.selection.visible.release()
+    panel.grab()
+    assert [item.label for item in panel._legend] == ["budget"]
 
 
 def test_hover_tells_the_steps_numbers(panel) -> None:

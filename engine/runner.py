@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import torch
 
     from engine.attention import AttentionBackend
+    from engine.gpu.memory import MemoryUse
     from engine.model.decoder import Decoder
     from engine.model.operations import Operations
 
@@ -59,7 +60,10 @@ class StepInput:
 
 
 class ForwardPath(Protocol):
-    """A way to compute the logits. ``name`` says which, and why it was chosen over a faster one."""
+    """A way to compute the logits. ``name`` says which, and why it was chosen over a faster one.
+
+    A path that is :class:`Captures` as well is warmed up before it serves.
+    """
 
     name: str
 
@@ -73,6 +77,22 @@ class ForwardPath(Protocol):
         """What ``forward`` has just returned, for a sampler."""
 
 
+@runtime_checkable
+class Captures(Protocol):
+    """A forward path with CUDA graphs. ``last_mode`` says how the last step ran, for the trace."""
+
+    last_mode: str
+
+    def num_graphs(self) -> int:
+        """How many :meth:`capture` makes in all."""
+
+    def capture(self, progress: Progress | None = None) -> None:
+        """Make the graphs that are missing."""
+
+    def set_enforce_eager(self, enforce_eager: bool) -> None:
+        """Whether to run without them."""
+
+
 class Runner:
     """Loads a model and executes plans with it. Use it from one thread at a time.
 
@@ -81,6 +101,9 @@ class Runner:
     forward pass: "auto" takes the fastest that works, "torch" the plain one, "triton" the GPU's kernels (which also run
     in Triton's interpreter, slowly, on a CPU). ``progress`` is told what is going on and how far it has come, from 0 to
     1 (None: unknown).
+
+    The KV cache comes with :meth:`allocate_cache`, or at the first step with the size that the configuration says.
+    ``memory_use`` is what :meth:`profile_num_blocks` found.
     """
 
     def __init__(
@@ -88,6 +111,7 @@ class Runner:
     ) -> None:
         import torch
 
+        from engine.gpu.device import make_device
         from engine.model.decoder import Decoder
         from engine.model.weights import load_weights
 
@@ -100,6 +124,10 @@ class Runner:
         self.num_threads = config.num_threads if config.num_threads > 0 else default_num_threads(watched=False)
         self._thread = 0
         self._claim_thread()
+        self._config = config
+        self._progress = progress
+        self._device = make_device(config.device)
+        self._memory_before = self._device.memory()
         self.model_config = ModelConfig.load(model_dir)
         self.max_model_len = min(self.model_config.max_position, config.scheduler.max_model_len)
         self.eos_token_ids: set[int] = set(self.model_config.eos_token_ids)
@@ -109,12 +137,15 @@ class Runner:
         self.decoder = Decoder(self.model_config, weights, self.max_model_len, _operations(path))
         self.model_info = self._describe(model_dir, config.dtype, dtype.itemsize)
         self._forward_path = self._make_path(path, why, config, progress)
+        self._captures = self._forward_path if isinstance(self._forward_path, Captures) else None
         self._sampler = Sampler(self.eos_token_ids)
         self.phase_ns: dict[str, int] = {"prepare": 0, "forward": 0, "sample": 0}
-        self._block_size = 0
+        self.memory_use: MemoryUse | None = None
+        self._block_size = 0  # until there is a KV cache
+        self._cache_bytes = 0
+        self._warm = False
         self._buffers = _Buffers()
         self._tables = _BlockTables()
-        self.allocate_cache(config.scheduler.num_blocks, config.scheduler.block_size)
 
     @property
     def logprobs(self) -> Sequence[Logprobs | None]:
@@ -126,21 +157,98 @@ class Runner:
         """Which forward pass runs, and why, for people."""
         return self._forward_path.name
 
+    @property
+    def step_mode(self) -> str:
+        """How the last step ran: "eager", "graph N" (a CUDA graph for N requests), "capture N" (made on the way).
+
+        "" on the CPU's own paths.
+        """
+        return self._captures.last_mode if self._captures is not None else ""
+
     def allocate_cache(self, num_blocks: int, block_size: int) -> None:
         """Reserve the KV cache anew: ``num_blocks`` blocks, the null block among them. The old content is lost."""
         if num_blocks < 1 or block_size < 1:
             raise ValueError(f"a KV cache of {num_blocks} blocks of {block_size} tokens is none")
         self._claim_thread()
+        self._cache_bytes = 0
         self._forward_path.allocate(num_blocks, block_size)
+        self._cache_bytes = num_blocks * block_size * self.model_info.bytes_per_token
         self._block_size = block_size
         self._tables.clear(max_blocks=-(-self.max_model_len // block_size))
+        if self._warm:  # the graphs went with the old cache
+            self.warm_up(self._progress)
+
+    def profile_num_blocks(self) -> int:
+        """How many blocks fit into the GPU memory that ``gpu_memory_utilization`` allows, beside a full step.
+
+        Runs such a step, for which a KV cache that was allocated is given up; see ``memory_use`` for what it took. On a
+        CPU the answer is what the configuration says. Raises :class:`RunnerError` if there is no room for a cache.
+        """
+        scheduler = self._config.scheduler
+        if self._config.device != "cuda":
+            return scheduler.num_blocks
+        from engine.gpu.memory import NoRoom, blocks_that_fit, profile
+        from engine.gpu.warm_up import decode_step, full_step
+
+        size = scheduler.block_size
+        self.allocate_cache(1, size)
+        full = full_step(scheduler.max_num_batched_tokens, scheduler.max_num_seqs, self.max_model_len, size)
+        decode = decode_step(scheduler.max_num_seqs, size)
+        num_graphs = self._captures.num_graphs() if self._captures is not None else 0
+        try:
+            self.memory_use = profile(
+                self._device, self._memory_before, self._config.gpu_memory_utilization, num_graphs,
+                lambda: self._run_made_up(full), lambda: self._run_made_up(decode))
+            return blocks_that_fit(self.memory_use, size * self.model_info.bytes_per_token)
+        except NoRoom as problem:
+            raise RunnerError(str(problem)) from None
+
+    def available_cache_bytes(self) -> int:
+        """Bytes that a KV cache in place of the present one may take."""
+        if self._config.device == "cuda":
+            from engine.gpu.memory import cache_room
+
+            return cache_room(self._device, self._cache_bytes, self.memory_use)
+        import psutil
+
+        available: int = psutil.virtual_memory().available
+        return available * 6 // 10
+
+    def warm_up(self, progress: Progress | None = None) -> None:
+        """Compile and load what a step launches and capture the CUDA graphs, once the KV cache is there.
+
+        From then on they are captured anew whenever the cache is. On a CPU's own paths there is nothing to do.
+        """
+        if self._captures is None:
+            return
+        from engine.gpu.warm_up import warm_up_steps
+
+        self._claim_thread()
+        self._reserve_cache()
+        if not self._warm:
+            steps = warm_up_steps(self._block_size)
+            for done, plan in enumerate(steps):
+                if progress is not None:
+                    progress("Compiling kernels", done / len(steps))
+                self._run_made_up(plan)
+        self._warm = True
+        self._captures.capture(progress)
+
+    def _run_made_up(self, plan: StepPlan) -> None:
+        """Execute a plan of :mod:`engine.gpu.warm_up`."""
+        self.execute(plan)
+        for entry in plan.scheduled:
+            self.free_request(entry.request.request_id)
+
+    def _reserve_cache(self) -> None:
+        """Have a KV cache, if nobody asked for one."""
+        if not self._block_size:
+            self.allocate_cache(self._config.scheduler.num_blocks, self._config.scheduler.block_size)
 
     def set_knob(self, name: str, value: KnobValue) -> None:
         """Turn one of :data:`~engine.config.RUNNER_KNOBS`; on a forward path that has no use for it nothing happens."""
-        set_enforce_eager = getattr(self._forward_path, "set_enforce_eager", None)
-        if name == "enforce_eager" and set_enforce_eager is not None:
-            self._claim_thread()
-            set_enforce_eager(bool(value))
+        if name == "enforce_eager" and self._captures is not None:
+            self._captures.set_enforce_eager(bool(value))
 
     def free_request(self, request_id: str) -> None:
         """Forget a request that left; one that was never seen is fine."""
@@ -168,6 +276,7 @@ class Runner:
         return tokens
 
     def _prepare(self, plan: StepPlan) -> StepInput:
+        self._reserve_cache()
         buffers, tables, entries = self._buffers, self._tables, plan.computed
         total = sum(entry.num_tokens for entry in entries)
         buffers.reserve(total, len(entries))
@@ -236,18 +345,18 @@ class Runner:
         return ("torch", reason) if reason else ("fused", "")
 
     def _make_path(self, path: str, why: str, config: EngineConfig, progress: Progress | None) -> ForwardPath:
-        from engine.attention import make_backend
-
         if path == "fused":
             from engine.model.fused import FusedPath, compile_kernels
 
             compile_kernels(progress)
             return FusedPath(self.decoder, self.max_model_len, self.num_threads, progress)
-        backend = make_backend(self.model_config, self.decoder.dtype, config.device, path)
         if path == "triton":
-            from engine.kernels.rows import TritonRows
+            from engine.gpu.path import TritonPath
 
-            return TorchPath(self.decoder, backend, config.device, f"triton ({config.device})", TritonRows)
+            return TritonPath(self.decoder, self._device, self.max_model_len, config.scheduler.max_num_seqs)
+        from engine.attention.torch import TorchAttention
+
+        backend = TorchAttention(self.model_config, self.decoder.dtype, config.device)
         kind = "with kernels" if config.device == "cuda" else "fused"
         return TorchPath(self.decoder, backend, config.device, f"torch ({config.device}); not {kind}: {why}")
 
@@ -271,10 +380,8 @@ class Runner:
 class TorchPath:
     """The decoder with an attention backend: works everywhere, crosses the interpreter lock often."""
 
-    def __init__(self, decoder: Decoder, attention: AttentionBackend, device: str, name: str,
-                 rows: Callable[[torch.Tensor], LogitRows] = TorchRows) -> None:  # fmt: skip
+    def __init__(self, decoder: Decoder, attention: AttentionBackend, device: str, name: str) -> None:
         self.name = name
-        self.rows = rows
         self._decoder = decoder
         self._attention = attention
         self._device = device
@@ -283,6 +390,9 @@ class TorchPath:
     def allocate(self, num_blocks: int, block_size: int) -> None:
         self._attention.allocate(num_blocks, block_size)
         self._block_size = block_size
+
+    def rows(self, logits: torch.Tensor) -> LogitRows:
+        return TorchRows(logits)
 
     def forward(self, step: StepInput) -> torch.Tensor:
         import torch

@@ -71,17 +71,6 @@ class AttentionBackend(Protocol):
         """Attend causally to what has been written; ``queries`` and the result are (T, heads, head size)."""
 
 
-def make_backend(config: ModelConfig, dtype: torch.dtype, device: str, name: str) -> AttentionBackend:
-    """The backend "torch" or "triton" for ``device``."""
-    if name == "triton":
-        from engine.attention.triton import TritonAttention
-
-        return TritonAttention(config, dtype, device)
-    from engine.attention.torch import TorchAttention
-
-    return TorchAttention(config, dtype, device)
-
-
 def why_not_triton(config: ModelConfig) -> str:
     """Why the kernels cannot run the model; "" if they can. Imports Triton."""
     try:

@@ -1,20 +1,44 @@
 """Attention with the kernels of :mod:`engine.kernels`: what runs on a GPU.
 
-A step's requests are described to the kernels by one small tensor, made once for all layers.
+A step comes as a :class:`TritonBatch`, in which everything that the kernels read is on the device already. So a decode
+step whose tensors stay where they are can be captured as a CUDA graph: nothing is decided by looking at the requests.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import torch
 
 from engine.attention import Batch, HeadNorms
-from engine.kernels.attention import Tile, attention, choose_tile, cut_tiles
+from engine.gpu.device import Device
+from engine.kernels.attention import Tile, attention, choose_tile
 from engine.kernels.cache import rotate_and_cache
 from engine.kernels.split_attention import choose_splits, split_attention
 from engine.model.config import ModelConfig
 
-INTERPRETED_PROCESSORS = 8
-"""For the interpreter, which has none."""
+MAX_SPLIT_GROUP = 16
+"""So many query heads with one key-value head fit into the tile of a split."""
+
+
+@dataclass(slots=True)
+class TritonBatch(Batch):
+    """A step on the device. ``starts``, int32[R + 1], and ``contexts``, int32[R], are the base's ``query_starts`` and
+    ``context_lens``, which are empty here.
+
+    The tiles are those of :func:`engine.kernels.attention.cut_tiles`. ``single``: every request has one token.
+    ``longest`` is how long contexts are taken to be when it is decided into how many parts they are cut.
+    """
+
+    query_starts: list[int] = field(default_factory=list, kw_only=True)
+    context_lens: list[int] = field(default_factory=list, kw_only=True)
+    starts: torch.Tensor = field(kw_only=True)
+    contexts: torch.Tensor = field(kw_only=True)
+    tile_requests: torch.Tensor = field(kw_only=True)
+    tile_tokens: torch.Tensor = field(kw_only=True)
+    tile: Tile = field(kw_only=True)
+    single: bool = field(kw_only=True)
+    longest: int = field(kw_only=True)
 
 
 class TritonAttention:
@@ -22,20 +46,13 @@ class TritonAttention:
 
     name = "triton"
 
-    def __init__(self, config: ModelConfig, dtype: torch.dtype, device: str) -> None:
+    def __init__(self, config: ModelConfig, dtype: torch.dtype, device: Device) -> None:
         self._config = config
         self._dtype = dtype
         self._device = device
-        self._group = config.num_heads // config.num_kv_heads
-        self._processors = INTERPRETED_PROCESSORS
-        if device == "cuda":
-            self._processors = torch.cuda.get_device_properties(device).multi_processor_count
+        self.group = config.num_heads // config.num_kv_heads
         self._keys: list[torch.Tensor] = []
         self._values: list[torch.Tensor] = []
-        self._single = False
-        self._tile: Tile = choose_tile(config.head_size, dtype, self._group, single=False)
-        self._query_starts = self._context_lens = self._tile_requests = self._tile_tokens = torch.empty(0)
-        self._longest = 0
 
     def allocate(self, num_blocks: int, block_size: int) -> None:
         """Reserve the pool; it is not cleared, since no kernel reads what was not written."""
@@ -44,20 +61,22 @@ class TritonAttention:
         self._keys, self._values = [], []
         shape = (num_blocks, self._config.num_kv_heads, block_size, self._config.head_size)
         for _ in range(self._config.num_layers):
-            self._keys.append(torch.empty(shape, dtype=self._dtype, device=self._device))
-            self._values.append(torch.empty(shape, dtype=self._dtype, device=self._device))
+            self._keys.append(torch.empty(shape, dtype=self._dtype, device=self._device.name))
+            self._values.append(torch.empty(shape, dtype=self._dtype, device=self._device.name))
+
+    def tile(self, single: bool) -> Tile:
+        """How a batch is cut in which every request has a single token, or any other."""
+        return choose_tile(self._config.head_size, self._dtype, self.group, single)
+
+    def splits(self, requests: int, longest: int, window: int = 0) -> int:
+        """Into how many parts contexts of up to ``longest`` tokens are cut, if every request has a single token."""
+        if self.group > MAX_SPLIT_GROUP:
+            return 1
+        longest = min(longest, window) if window else longest
+        return choose_splits(requests, self._config.num_kv_heads, longest, self._device.processors)
 
     def begin(self, batch: Batch) -> None:
-        """Cut the step into tiles and tell the device."""
-        starts, contexts = batch.query_starts, batch.context_lens
-        self._single = starts[-1] == len(contexts) == len(starts) - 1
-        self._tile = choose_tile(self._config.head_size, self._dtype, self._group, self._single)
-        requests, tokens = cut_tiles(starts, self._group, self._tile)
-        parts = (starts, contexts, requests, tokens)
-        on_host = torch.tensor([number for part in parts for number in part], dtype=torch.int32)
-        self._query_starts, self._context_lens, self._tile_requests, self._tile_tokens = on_host.to(
-            self._device, non_blocking=True).split([len(part) for part in parts])  # fmt: skip
-        self._longest = max(contexts)
+        """Nothing is left to prepare."""
 
     def write(
         self, layer: int, qkv: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, norms: HeadNorms | None,
@@ -71,20 +90,13 @@ class TritonAttention:
                                 norms.query, norms.key, norms.eps)  # fmt: skip
 
     def attend(self, layer: int, queries: torch.Tensor, batch: Batch) -> torch.Tensor:
-        """See :class:`engine.attention.AttentionBackend`."""
+        """See :class:`engine.attention.AttentionBackend`; ``batch`` is a :class:`TritonBatch`."""
+        assert isinstance(batch, TritonBatch)
         keys, values, window = self._keys[layer], self._values[layer], self._config.window(layer)
         scale = self._config.attention_scale
-        splits = self._splits(window)
+        splits = self.splits(len(batch.contexts), batch.longest, window) if batch.single else 1
         if splits > 1:
-            return split_attention(queries, keys, values, self._context_lens, batch.block_tables, splits=splits,
-                                   tile=self._tile, scale=scale, window=window)  # fmt: skip
-        return attention(queries, keys, values, self._tile_requests, self._tile_tokens, self._query_starts,
-                         self._context_lens, batch.block_tables, tile=self._tile, scale=scale,
-                         window=window)  # fmt: skip
-
-    def _splits(self, window: int) -> int:
-        """Into how many parts contexts are cut: only those of single tokens, whose heads fit into a small tile."""
-        if not self._single or self._group > 16:
-            return 1
-        longest = min(self._longest, window) if window else self._longest
-        return choose_splits(len(self._context_lens), self._config.num_kv_heads, longest, self._processors)
+            return split_attention(queries, keys, values, batch.contexts, batch.block_tables, splits=splits,
+                                   tile=batch.tile, scale=scale, window=window)  # fmt: skip
+        return attention(queries, keys, values, batch.tile_requests, batch.tile_tokens, batch.starts, batch.contexts,
+                         batch.block_tables, tile=batch.tile, scale=scale, window=window)  # fmt: skip

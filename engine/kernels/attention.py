@@ -10,8 +10,10 @@ is contiguous.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 import triton
 import triton.language as tl
@@ -144,13 +146,10 @@ def attention(
     return output
 
 
-def cut_tiles(query_starts: list[int], group: int, tile: Tile) -> tuple[list[int], list[int]]:
-    """For each tile of a batch the request, and the first of its tokens, counted from the request's own first."""
+def cut_tiles(query_starts: Sequence[int] | np.ndarray, group: int, tile: Tile) -> tuple[np.ndarray, np.ndarray]:
+    """For each tile of a batch the request, and the first of its tokens, counted from the request's own: int32."""
     in_tile = tile.rows // group
-    requests: list[int] = []
-    tokens: list[int] = []
-    for request in range(len(query_starts) - 1):
-        first = range(0, query_starts[request + 1] - query_starts[request], in_tile)
-        requests.extend([request] * len(first))
-        tokens.extend(first)
-    return requests, tokens
+    counts = -(-np.diff(query_starts) // in_tile)
+    requests = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+    before = np.repeat(np.cumsum(counts) - counts, counts)
+    return requests, ((np.arange(len(requests)) - before) * in_tile).astype(np.int32)

@@ -79,8 +79,8 @@ class Decoder:
     def dtype(self) -> torch.dtype:
         return self.embedding.dtype
 
-    def forward(self, batch: Batch, attention: AttentionBackend) -> torch.Tensor:
-        """Logits of the tokens sampled from: float32 (samples, vocabulary)."""
+    def forward(self, batch: Batch, attention: AttentionBackend, out: torch.Tensor | None = None) -> torch.Tensor:
+        """Logits of the tokens sampled from: float32 (samples, vocabulary), put into ``out`` if there is one."""
         config = self.config
         attention.begin(batch)
         # (tokens, head size / 2)
@@ -115,7 +115,8 @@ class Decoder:
                 output = rms_norm(output, layer.mlp_post_norm, eps)
         assert output is not None, "a model has layers"
         sampled, _ = add_rms_norm(output[batch.sample_rows], hidden[batch.sample_rows], self.norm, eps)
-        return linear(sampled, self.head).float()
+        logits = linear(sampled, self.head)
+        return logits.float() if out is None else out.copy_(logits)
 
     def _feed_forward(self, layer: Layer, x: torch.Tensor) -> torch.Tensor:
         if layer.experts is not None:

@@ -74,13 +74,13 @@ def run(
 def split_sizes(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[int]]:
     """Into how many parts contexts were cut."""
     found: set[int] = set()
-    plain = TritonAttention._splits
+    plain = TritonAttention.splits
 
-    def noted(self: TritonAttention, window: int) -> int:
-        found.add(plain(self, window))
-        return plain(self, window)
+    def noted(self: TritonAttention, requests: int, longest: int, window: int = 0) -> int:
+        found.add(plain(self, requests, longest, window))
+        return plain(self, requests, longest, window)
 
-    monkeypatch.setattr(TritonAttention, "_splits", noted)
+    monkeypatch.setattr(TritonAttention, "splits", noted)
     return found
 
 

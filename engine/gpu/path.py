@@ -1,0 +1,156 @@
+"""The forward pass on a GPU, which only queues work: the host never waits for it.
+
+    every request has one token and samples:  fixed inputs -> CUDA graph of the next larger size -> fixed logits
+    any other step, or a model with experts:  packed inputs -> kernel by kernel -> logits of its own
+
+A decode step is the same work, padded in the same way, whether it is played from a graph or not, so a graph changes
+nothing but the time. A mixture of experts looks on the host which experts are wanted; such a model is never captured.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from engine.attention.triton import TritonAttention, TritonBatch
+from engine.gpu.device import Device
+from engine.gpu.graphs import DecodeGraphs, DecodeShape, Progress, capture_sizes, padded_size
+from engine.gpu.inputs import DecodeInputs, MixedInputs, slots_of
+from engine.kernels.attention import cut_tiles
+from engine.kernels.rows import TritonRows
+from engine.model.decoder import Decoder
+from engine.trace.knobs import knob
+
+if TYPE_CHECKING:
+    from engine.logit_rows import LogitRows
+    from engine.runner import StepInput
+
+
+class TritonPath:
+    """See :class:`engine.runner.ForwardPath`. On the host device the kernels run in Triton's interpreter.
+
+    ``last_mode`` says how the last step ran: "eager", "graph N" (a graph of size N) or "capture N" (one that was
+    captured first). Graphs are made by :meth:`capture` for batches of up to ``max_num_seqs`` requests; if more come,
+    because the knob was turned, each new size is captured when it comes the second time.
+    """
+
+    def __init__(self, decoder: Decoder, device: Device, max_model_len: int, max_num_seqs: int) -> None:
+        self.name = f"triton ({device.name})"
+        self.last_mode = ""
+        self._decoder = decoder
+        self._device = device
+        self._attention = TritonAttention(decoder.config, decoder.dtype, device)
+        self._max_model_len = max_model_len
+        self._max_num_seqs = max_num_seqs
+        self._block_size = 0
+        self._enforce_eager = False
+        self._fixed = not decoder.config.num_experts
+        self._graphs = DecodeGraphs(device, self._run_decode)
+        self._mixed = MixedInputs(device)
+        # Room for as many requests as the knob can ask for: what graphs read and write never moves because of it.
+        most = padded_size(max(max_num_seqs, int(knob("max_num_seqs").maximum))) if self._fixed else 0
+        self._logits = torch.zeros((most, decoder.config.vocab_size), dtype=torch.float32, device=device.name)
+        numbers = torch.arange(most + 1, dtype=torch.int32, device=device.name)
+        self._numbers, self._zeros = numbers, torch.zeros_like(numbers)
+        self._rows = torch.arange(most, dtype=torch.int64, device=device.name)
+        self._inputs: DecodeInputs
+        self._batches: dict[DecodeShape, TritonBatch] = {}
+
+    def allocate(self, num_blocks: int, block_size: int) -> None:
+        """Reserve the KV cache; what the old one held is lost, and so are the graphs."""
+        self._graphs.clear()
+        self._batches.clear()
+        self._attention.allocate(num_blocks, block_size)
+        self._block_size = block_size
+        if self._fixed:
+            max_blocks = -(-self._max_model_len // block_size)
+            self._inputs = DecodeInputs(self._device, len(self._rows), max_blocks, block_size)
+
+    # ---- how decode steps run ------------------------------------------------------------------------------------
+
+    def set_enforce_eager(self, enforce_eager: bool) -> None:
+        """Whether decode steps run without graphs; those that there are stay, for when it is turned back."""
+        self._enforce_eager = enforce_eager
+
+    @property
+    def captured(self) -> list[DecodeShape]:
+        """What there are graphs for."""
+        return self._graphs.captured
+
+    def capture(self, progress: Progress | None = None) -> None:
+        """Make the graphs that are missing for batches of up to ``max_num_seqs`` requests."""
+        if self._fixed and not self._enforce_eager:
+            shapes = self._shapes()
+            with torch.inference_mode():
+                self._inputs.fill(None, shapes[-1].size)
+                self._graphs.capture(shapes, progress)
+
+    def num_graphs(self) -> int:
+        """How many :meth:`capture` makes in all."""
+        return len(self._shapes()) if self._fixed and not self._enforce_eager else 0
+
+    def _shapes(self) -> list[DecodeShape]:
+        """Ascending. Where cutting contexts pays off at all, there is a graph with it and one without."""
+        shapes = []
+        for size in capture_sizes(self._max_num_seqs):
+            shapes.append(DecodeShape(size, split=False))
+            if self._attention.splits(size, self._max_model_len) > 1:
+                shapes.append(DecodeShape(size, split=True))
+        return shapes
+
+    # ---- a step --------------------------------------------------------------------------------------------------
+
+    def forward(self, step: StepInput) -> torch.Tensor:
+        """See :class:`engine.runner.ForwardPath`. The logits of a decode step lie where the next one puts its own."""
+        with torch.inference_mode():
+            if self._fixed and len(step.token_ids) == len(step.context_lens) == len(step.sample_rows):
+                return self._decode(step)
+            self.last_mode = "eager"
+            return self._decoder.forward(self._pack(step), self._attention)
+
+    def rows(self, logits: torch.Tensor) -> LogitRows:
+        """See :class:`engine.runner.ForwardPath`."""
+        return TritonRows(logits)
+
+    def _decode(self, step: StepInput) -> torch.Tensor:
+        count = len(step.context_lens)
+        size = padded_size(count)
+        shape = DecodeShape(size, self._attention.splits(size, int(step.context_lens.max())) > 1)
+        self._inputs.fill(step, size)
+        if self._enforce_eager:
+            self._graphs.run_eagerly(shape)
+            self.last_mode = "eager"
+        else:
+            self.last_mode = self._graphs.play(shape)
+        return self._logits[:count]
+
+    def _run_decode(self, shape: DecodeShape) -> None:
+        """Queue a decode step; what a graph is made of. It knows nothing of the step but its shape."""
+        batch = self._batches.get(shape)
+        if batch is None:
+            batch = self._batches[shape] = self._decode_batch(shape)
+        self._decoder.forward(batch, self._attention, self._logits[: shape.size])
+
+    def _decode_batch(self, shape: DecodeShape) -> TritonBatch:
+        size, inputs = shape.size, self._inputs
+        return TritonBatch(
+            token_ids=inputs.token_ids[:size], positions=inputs.positions[:size], slots=inputs.slots[:size],
+            block_tables=inputs.block_tables[:size], sample_rows=self._rows[:size],
+            starts=self._numbers[: size + 1], contexts=inputs.context_lens[:size],
+            tile_requests=self._numbers[:size], tile_tokens=self._zeros[:size],
+            tile=self._attention.tile(single=True), single=True, longest=self._max_model_len if shape.split else 1,
+        )  # fmt: skip
+
+    def _pack(self, step: StepInput) -> TritonBatch:
+        single = len(step.token_ids) == len(step.context_lens)
+        tile = self._attention.tile(single)
+        starts, contexts = step.query_starts.astype("int32"), step.context_lens.astype("int32")
+        token_ids, positions, slots, sample_rows, device_starts, device_contexts, *tiles, tables = self._mixed.send(
+            step.token_ids, step.positions, slots_of(step, self._block_size), step.sample_rows, starts, contexts,
+            *cut_tiles(starts, self._attention.group, tile), step.block_tables)
+        return TritonBatch(
+            token_ids=token_ids, positions=positions, slots=slots, block_tables=tables, sample_rows=sample_rows,
+            starts=device_starts, contexts=device_contexts, tile_requests=tiles[0], tile_tokens=tiles[1], tile=tile,
+            single=single, longest=int(contexts.max()),
+        )  # fmt: skip

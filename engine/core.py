@@ -16,8 +16,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-import psutil
-
 from engine.clock import RunClock
 from engine.config import RUNNER_KNOBS, SCHEDULER_KNOBS, SchedulerConfig
 from engine.model.detokenizer import IncrementalDetokenizer
@@ -54,6 +52,9 @@ class ModelRunner(Protocol):
     num_threads: int
 
     def allocate_cache(self, num_blocks: int, block_size: int) -> None: ...
+
+    def available_cache_bytes(self) -> int:
+        """Bytes that a KV cache in place of the present one may take."""
 
     def execute(self, plan: StepPlan) -> list[int]: ...
 
@@ -184,7 +185,7 @@ class Engine:
 
     def _check_pool_fits_memory(self, num_blocks: int, block_size: int) -> None:
         wanted = num_blocks * block_size * self._runner.model_info.bytes_per_token
-        allowed = psutil.virtual_memory().available * 6 // 10
+        allowed = self._runner.available_cache_bytes()
         if wanted > allowed:
             raise KnobError(Notice(
                 "num_blocks: {blocks} blocks of {size} tokens need {wanted} GiB, and {allowed} GiB can be given; "

@@ -38,6 +38,9 @@ class RecordedRunner:
     def allocate_cache(self, num_blocks: int, block_size: int) -> None:
         self._inner.allocate_cache(num_blocks, block_size)
 
+    def available_cache_bytes(self) -> int:
+        return self._inner.available_cache_bytes()
+
     def free_request(self, request_id: str) -> None:
         self._inner.free_request(request_id)
 

@@ -120,6 +120,9 @@ class _ToldRunner:
     def allocate_cache(self, num_blocks: int, block_size: int) -> None:
         """There is none."""
 
+    def available_cache_bytes(self) -> int:
+        return 0  # and nothing is wanted: what the model takes for a token is not known
+
     def free_request(self, request_id: str) -> None:
         """Nothing is kept."""
 

@@ -56,6 +56,9 @@ class SimulatedRunner:
     def allocate_cache(self, num_blocks: int, block_size: int) -> None:
         pass
 
+    def available_cache_bytes(self) -> int:
+        return 1 << 34
+
     def set_knob(self, name: str, value: KnobValue) -> None:
         pass
 

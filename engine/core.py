@@ -137,7 +137,12 @@ class Engine:
         return self._refuse(self._new_id(), RequestRefused(reason, message), prompt_text)
 
     def _refuse(self, request_id: str, refusal: RequestRefused, prompt_text: str) -> str:
-        self._refused.append(Refused(request_id, refusal.reason, str(refusal), prompt_text))
+        message = refusal.message
+        refused = Refused(request_id, refusal.reason, str(message), prompt_text)
+        if isinstance(message, Notice):
+            refused.template = message.template
+            refused.values = {n: v if isinstance(v, (int, float)) else str(v) for n, v in message.values.items()}
+        self._refused.append(refused)
         return request_id
 
     def _new_id(self) -> str:

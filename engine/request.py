@@ -18,11 +18,13 @@ class RequestStatus(enum.Enum):
 
 
 class RequestRefused(ValueError):
-    """The request can never be served. ``reason`` is a code of ours, the message is for people."""
+    """The request can never be served. ``reason`` is a code of ours, the message is for people, and a
+    :class:`~engine.trace.source.Notice` where it can be said in another language."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
         self.reason = reason
+        self.message = message
 
 
 @dataclass(slots=True, eq=False)

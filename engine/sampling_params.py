@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from engine.trace.source import Notice
+
 MAX_LOGPROBS = 20
 """The most alternatives that are reported for a token (vLLM's ``--max-logprobs``)."""
 
@@ -88,7 +90,8 @@ class SamplingParams:
         known = {f.name for f in fields(cls) if f.init}
         for name in given:
             if name not in known:
-                raise ValueError(f"{name} is no parameter of a request; there are {', '.join(sorted(known))}.")
+                raise ValueError(Notice("{name} is no parameter of a request; there are {known}.", name=name,
+                                        known=", ".join(sorted(known))))
         values = {name: value for name, value in given.items() if value is not None or name in ("seed", "logprobs")}
         stop = values.get("stop", ())
         values["stop"] = (stop,) if isinstance(stop, str) else _tuple("stop", stop, "strings")
@@ -98,7 +101,7 @@ class SamplingParams:
         try:
             values["logit_bias"] = {int(token): float(add) for token, add in bias.items()}
         except (AttributeError, TypeError, ValueError):
-            raise ValueError("logit_bias must map token ids to numbers from -100 to 100.") from None
+            raise ValueError(Notice("logit_bias must map token ids to numbers from -100 to 100.")) from None
         if values.get("seed") == -1:
             values["seed"] = None
         params = cls(**values)
@@ -106,45 +109,78 @@ class SamplingParams:
             raise ValueError(problem)
         return params
 
-    def problem(self, vocab_size: int = 0) -> str:
-        """What is wrong with these values, and what is allowed; "" if nothing is. ``vocab_size`` 0 is unknown."""
-        for name, low, high in (("n", 1, MAX_N), ("max_tokens", 1, None), ("min_tokens", 0, None),
-                                ("top_k", -1, None), ("logprobs", 0, MAX_LOGPROBS)):
+    def problem(self, vocab_size: int = 0) -> Notice | None:
+        """What is wrong with these values, and what is allowed; None if nothing is. ``vocab_size`` 0 is unknown."""
+        return (self._problem_of_whole_numbers() or self._problem_of_numbers() or self._problem_of_tokens(vocab_size)
+                or self._problem_of_samples())
+
+    def _problem_of_whole_numbers(self) -> Notice | None:
+        for name, low in (("n", 1), ("max_tokens", 1), ("min_tokens", 0), ("top_k", -1), ("logprobs", 0)):
             value = getattr(self, name)
             if value is None and name == "logprobs":
                 continue
-            if not _is_int(value) or value < low or (high is not None and value > high):
-                allowed = f"at least {low}" if high is None else f"from {low} to {high}"
-                off = {"top_k": "; 0 is off", "logprobs": ", or not given"}.get(name, "")
-                return f"{name} is {value!r}; it must be a whole number {allowed}{off}."
-        for name, least, most in (("temperature", 0.0, MAX_TEMPERATURE), ("min_p", 0.0, 1.0),
-                                  ("presence_penalty", -2.0, 2.0), ("frequency_penalty", -2.0, 2.0)):
+            good = _is_int(value) and value >= low
+            if name == "n" and not (good and value <= MAX_N):
+                return Notice("{name} is {value}; it must be a whole number from {low} to {high}.", name=name,
+                              value=repr(value), low=low, high=MAX_N)
+            if name == "logprobs" and not (good and value <= MAX_LOGPROBS):
+                return Notice("{name} is {value}; it must be a whole number from {low} to {high}, or not given.",
+                              name=name, value=repr(value), low=low, high=MAX_LOGPROBS)
+            if name == "top_k" and not good:
+                return Notice("{name} is {value}; it must be a whole number at least {low}; 0 is off.", name=name,
+                              value=repr(value), low=low)
+            if not good:
+                return Notice("{name} is {value}; it must be a whole number at least {low}.", name=name,
+                              value=repr(value), low=low)
+        return None
+
+    def _problem_of_numbers(self) -> Notice | None:
+        for name, low, high in (("temperature", 0.0, MAX_TEMPERATURE), ("min_p", 0.0, 1.0),
+                                ("presence_penalty", -2.0, 2.0), ("frequency_penalty", -2.0, 2.0)):
             value = getattr(self, name)
-            if not _is_number(value) or not least <= value <= most:
-                return f"{name} is {value!r}; it must be a number from {least:g} to {most:g}."
+            if not _is_number(value) or not low <= value <= high:
+                return Notice("{name} is {value}; it must be a number from {low} to {high}.", name=name,
+                              value=repr(value), low=f"{low:g}", high=f"{high:g}")
         if not _is_number(self.top_p) or not 0.0 < self.top_p <= 1.0:
-            return f"top_p is {self.top_p!r}; it must be a number above 0, up to 1; 1 is off."
+            return Notice("{name} is {value}; it must be a number above 0, up to 1; 1 is off.", name="top_p",
+                          value=repr(self.top_p))
         if not _is_number(self.repetition_penalty) or not 0.0 < self.repetition_penalty < math.inf:
-            return f"repetition_penalty is {self.repetition_penalty!r}; it must be a number above 0; 1 is off."
+            return Notice("{name} is {value}; it must be a number above 0; 1 is off.", name="repetition_penalty",
+                          value=repr(self.repetition_penalty))
         if self.min_tokens > self.max_tokens:
-            return f"min_tokens is {self.min_tokens}; it must be at most max_tokens, which is {self.max_tokens}."
+            return Notice("{name} is {value}; it must be at most max_tokens, which is {high}.", name="min_tokens",
+                          value=self.min_tokens, high=self.max_tokens)
         if self.seed is not None and (not _is_int(self.seed) or self.seed not in _SEEDS):
-            return f"seed is {self.seed!r}; it must be a whole number of at most 64 bits."
+            return Notice("{name} is {value}; it must be a whole number of at most 64 bits.", name="seed",
+                          value=repr(self.seed))
         if not isinstance(self.ignore_eos, bool):
-            return f"ignore_eos is {self.ignore_eos!r}; it must be true or false."
+            return Notice("{name} is {value}; it must be true or false.", name="ignore_eos",
+                          value=repr(self.ignore_eos))
+        return None
+
+    def _problem_of_tokens(self, vocab_size: int) -> Notice | None:
         if not all(isinstance(text, str) and text for text in self.stop):
-            return f"stop is {list(self.stop)!r}; it must be strings that are not empty."
+            return Notice("{name} is {value}; it must be strings that are not empty.", name="stop",
+                          value=repr(list(self.stop)))
         for name, tokens in (("stop_token_ids", self.stop_token_ids), ("logit_bias", self.logit_bias)):
             for token in tokens:
                 if not _is_int(token) or token < 0 or 0 < vocab_size <= token:
-                    allowed = f"from 0 to {vocab_size - 1:,}" if vocab_size else "of 0 or more"
-                    return f"{name} holds {token!r}; its token ids must be whole numbers {allowed}."
+                    if vocab_size:
+                        return Notice("{name} holds {value}; its token ids must be whole numbers from 0 to {high}.",
+                                      name=name, value=repr(token), high=f"{vocab_size - 1:,}")
+                    return Notice("{name} holds {value}; its token ids must be whole numbers of 0 or more.",
+                                  name=name, value=repr(token))
         for token, add in self.logit_bias.items():
             if not _is_number(add) or not -100.0 <= add <= 100.0:
-                return f"logit_bias adds {add!r} to token {token}; it must be a number from -100 to 100."
+                return Notice("{name} adds {value} to token {token}; it must be a number from -100 to 100.",
+                              name="logit_bias", value=repr(add), token=token)
+        return None
+
+    def _problem_of_samples(self) -> Notice | None:
         if self.n > 1 and self.is_greedy:
-            return f"n is {self.n}; with temperature 0 all samples would be the same, so n must be 1."
-        return ""
+            return Notice("{name} is {value}; with temperature 0 all samples would be the same, so it must be 1.",
+                          name="n", value=self.n)
+        return None
 
     def for_sample(self, index: int, seed: int) -> SamplingParams:
         """Of the ``index``-th of the ``n`` samples; ``seed`` is the first one's."""
@@ -161,9 +197,11 @@ def _is_number(value: object) -> bool:
 
 
 def _tuple(name: str, values: Any, what: str) -> tuple[Any, ...]:
-    if isinstance(values, (str, bytes, Mapping)):
-        raise ValueError(f"{name} is {values!r}; it must be a list of {what}.")
     try:
-        return tuple(values)
+        if not isinstance(values, (str, bytes, Mapping)):
+            return tuple(values)
     except TypeError:
-        raise ValueError(f"{name} is {values!r}; it must be a list of {what}.") from None
+        pass
+    if what == "strings":
+        raise ValueError(Notice("{name} is {value}; it must be a list of strings.", name=name, value=repr(values)))
+    raise ValueError(Notice("{name} is {value}; it must be a list of token ids.", name=name, value=repr(values)))

@@ -23,6 +23,7 @@ from engine.plan import ScheduledRequest, StepPlan
 from engine.request import Request, RequestRefused, RequestStatus
 from engine.trace.events import KnobChange, PoolEvent, PoolRebuilt, Preempted
 from engine.trace.knobs import KnobError, KnobValue, knob
+from engine.trace.source import Notice
 from engine.waiting_queue import ArrivalQueue, PriorityQueue, WaitingQueue, priority_key
 
 _NONE: frozenset[int] = frozenset()
@@ -76,19 +77,21 @@ class Scheduler:
             raise ValueError(f"there is a request {request.request_id!r} already")
         length, limit = request.num_tokens, self._cache.max_tokens
         if length == 0:
-            raise RequestRefused("empty_prompt", "The prompt is empty; a request needs at least one token.")
+            raise RequestRefused("empty_prompt", Notice("The prompt is empty; a request needs at least one token."))
         if request.params.max_tokens < 1:
-            raise RequestRefused("bad_parameters", f"max_tokens is {request.params.max_tokens}; it must be at least 1.")
+            raise RequestRefused("bad_parameters", Notice(
+                "{name} is {value}; it must be a whole number at least {low}.", name="max_tokens",
+                value=request.params.max_tokens, low=1))
         if length >= self.config.max_model_len:
-            raise RequestRefused(
-                "prompt_too_long",
-                f"The prompt has {length:,} tokens; the context of {self.config.max_model_len:,} leaves room for "
-                f"{self.config.max_model_len - 1:,} and one to generate. Shorten it.")
+            raise RequestRefused("prompt_too_long", Notice(
+                "The prompt has {tokens} tokens; the context of {context} leaves room for {room} and one to generate. "
+                "Shorten it.", tokens=f"{length:,}", context=f"{self.config.max_model_len:,}",
+                room=f"{self.config.max_model_len - 1:,}"))
         if length > limit:
-            raise RequestRefused(
-                "larger_than_pool",
-                f"The prompt has {length:,} tokens; the whole pool ({self.pool.num_usable_blocks:,} blocks of "
-                f"{self.config.block_size}) holds {limit:,}. Shorten it or raise num_blocks.")
+            raise RequestRefused("larger_than_pool", Notice(
+                "The prompt has {tokens} tokens; the whole pool ({blocks} blocks of {size}) holds {room}. Shorten it "
+                "or raise num_blocks.", tokens=f"{length:,}", blocks=f"{self.pool.num_usable_blocks:,}",
+                size=self.config.block_size, room=f"{limit:,}"))
         request.arrival_order = self._next_arrival
         self._next_arrival += 1
         request.status = RequestStatus.WAITING

@@ -26,6 +26,7 @@ from engine.config import SCHEDULER_KNOBS, EngineConfig, SchedulerConfig
 from engine.request import SamplingParams
 from engine.trace.events import SCHEMA_VERSION, MachineInfo, RunInfo, StepEvents
 from engine.trace.knobs import KNOBS, KnobError, KnobValue, knob
+from engine.trace.source import Notice
 from engine.version import VERSION
 
 if TYPE_CHECKING:
@@ -360,12 +361,13 @@ class EngineThread(threading.Thread):
             wanted = SamplingParams.parse(
                 {"temperature": float(self._engine.knobs["temperature"]), "max_tokens": 128, **params})
         except ValueError as problem:
-            self._engine.refuse("bad_parameters", str(problem), text)
+            self._engine.refuse("bad_parameters", problem.args[0], text)
             return
         try:
             token_ids = self._tokenizer.chat([{"role": "user", "content": text}])
         except Exception as problem:  # half a surrogate pair, a template that does not work: no reason to stop the run
-            self._engine.refuse("bad_prompt", f"The prompt cannot be turned into tokens: {problem}", text)
+            self._engine.refuse("bad_prompt", Notice("The prompt cannot be turned into tokens: {reason}",
+                                                     reason=str(problem)), text)
             return
         self._engine.add_request(token_ids, wanted, prompt_text=text, source="user")
 

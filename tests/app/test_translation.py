@@ -12,18 +12,23 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from PySide6.QtCore import QCoreApplication
 
 from app.application import make_application
-from app.engine_texts import KNOB_TEXTS, MODEL_TEXTS, RECORDING_TEXTS, refusal_text, say
+from app.engine_texts import KNOB_TEXTS, MODEL_TEXTS, RECORDING_TEXTS, REFUSAL_TEXTS, refusal_text, say
 from app.main_window import MainWindow
 from app.session import LiveSession
 from app.translation import TRANSLATIONS, Language
+from engine.config import SchedulerConfig
+from engine.core import Engine
 from engine.model.problems import STAGES, TEXTS, ModelUnavailable
-from engine.trace.events import Refused
+from engine.sampling_params import SamplingParams
+from engine.trace.events import Refused, decode_step, encode_step
 from engine.trace.knobs import KnobError
 from engine.trace.source import Notice
+from tests.engine.token_runner import TokenRunner
 
 ROOT = Path(__file__).resolve().parents[2]
 TS = TRANSLATIONS / "cutaway_zh_CN.ts"
@@ -109,7 +114,7 @@ def test_the_lists_of_the_engines_texts_are_complete() -> None:
                 assert isinstance(node.args[0], ast.Constant), f"{path.name}:{node.lineno}: a template must be literal"
                 templates.add(node.args[0].value)
     assert len(templates) > 20
-    assert templates == {*RECORDING_TEXTS, *KNOB_TEXTS}
+    assert templates == {*RECORDING_TEXTS, *KNOB_TEXTS, *REFUSAL_TEXTS}
     assert {*TEXTS.values(), *STAGES.values()} - {"{reason}"} <= set(MODEL_TEXTS)
 
 
@@ -122,10 +127,32 @@ def test_the_engine_speaks_chinese(chinese: Language) -> None:
     assert say("something new") == "something new"
     assert "请" in say(KnobError(Notice(KNOB_TEXTS[0], blocks="9", size=16, wanted="90", allowed="12")))
     assert say("") == ""
-    assert refusal_text(Refused("r1", "larger_than_pool", "The prompt has 9 tokens")) != "The prompt has 9 tokens"
     chinese.set("en")
-    assert refusal_text(Refused("r1", "larger_than_pool", "The prompt has 9 tokens")) == "The prompt has 9 tokens"
     assert say(Notice("{path} is empty.", path="a.mcap")) == "a.mcap is empty."
+
+
+def test_refusals_are_said_in_chinese_with_their_figures(chinese: Language) -> None:
+    engine = Engine(TokenRunner(), None, SchedulerConfig(num_blocks=10, max_model_len=256))  # type: ignore[arg-type]
+    for params in ({"top_k": -3}, {"logprobs": 99}, {"temperature": 9.0}, {"top_p": 2.0}, {"stop": ("",)},
+                   {"n": 2}, {"seed": 2**64}, {"logit_bias": {3: 999.0}}, {"stop_token_ids": (-1,)}):
+        engine.add_request([1, 2, 3], SamplingParams(**params))  # type: ignore[arg-type]
+    for length in (0, 200, 400):
+        engine.add_request([5] * length, SamplingParams())
+    events = engine.step()
+    assert events is not None
+    said = [refusal_text(decode_step(encode_step(events)).refused[i]) for i in range(len(events.refused))]
+    assert all(re.search("[一-鿿]", text) for text in said), said
+    assert ["-3" in said[0], "20" in said[1], "999.0" in said[7], "144" in said[10], "256" in said[11]] == [True] * 5
+    chinese.set("en")
+    assert [refusal_text(r) for r in events.refused] == [r.message for r in events.refused]
+
+
+def test_a_template_of_a_damaged_recording_is_not_filled_in(chinese: Language) -> None:
+    for template, values in (("{a.__class__}", {"a": 1}), ("{a:>999999999}", {"a": 1}),
+                             ("{name} is {value}; it must be true or false.", {"name": "x"})):
+        assert refusal_text(Refused("r1", "bad_parameters", "as it was said", "", template, values)) == "as it was said"
+    old = msgspec.msgpack.decode(msgspec.msgpack.encode(["r1", "empty_prompt", "The prompt is empty."]), type=Refused)
+    assert refusal_text(old) == "The prompt is empty."  # from before there were templates
 
 
 def test_no_text_is_lost_on_the_way_there_and_back(window: MainWindow, live: Callable[..., LiveSession],

@@ -25,6 +25,7 @@ import numpy as np
 from engine.logit_rows import CompiledRows
 from engine.model.config import ModelConfig
 from engine.model.decoder import Decoder
+from engine.model.kernel_cache import claim
 from engine.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def load_kernels() -> ModuleType:
             before = numba_config.CACHE_DIR
             if not before:
                 folder = _cache_folder()
-                folder.mkdir(parents=True, exist_ok=True)
+                claim(folder)
                 numba_config.CACHE_DIR = str(folder)
             try:
                 import engine.sampler_kernels  # noqa: F401  # compiled code is kept where it is when this is imported

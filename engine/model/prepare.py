@@ -28,9 +28,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from engine.model.child import module_command, run_child
+from engine.model.file_lock import try_lock, unlock
 from engine.model.problems import (
     STAGES,
     TEXTS,
@@ -156,7 +157,7 @@ def preparation_lock(name: str, progress: Progress | None = None, cancel: Cancel
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / f".{name}.lock").open("a+b") as file:
         waiting = False
-        while not _try_lock(file):
+        while not try_lock(file):
             if not waiting:
                 report(progress, "waiting", None)
             waiting = True
@@ -172,7 +173,7 @@ def preparation_lock(name: str, progress: Progress | None = None, cancel: Cancel
             finally:
                 shutil.rmtree(work, ignore_errors=True)
         finally:
-            _unlock(file)
+            unlock(file)
 
 
 def _clear_leftovers(folder: Path, holding: str) -> None:
@@ -182,40 +183,9 @@ def _clear_leftovers(folder: Path, holding: str) -> None:
             shutil.rmtree(path, ignore_errors=True)
             continue
         with contextlib.suppress(OSError), (folder / f".{path.name}.lock").open("a+b") as file:
-            if _try_lock(file):
+            if try_lock(file):
                 shutil.rmtree(path, ignore_errors=True)
-                _unlock(file)
-
-
-if sys.platform == "win32":
-    import msvcrt
-
-    def _try_lock(file: IO[bytes]) -> bool:
-        try:
-            file.seek(0)
-            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-        except OSError:
-            return False
-        return True
-
-    def _unlock(file: IO[bytes]) -> None:
-        file.seek(0)
-        with contextlib.suppress(OSError):
-            msvcrt.locking(file.fileno(), msvcrt.LK_UNLCK, 1)
-else:
-    import fcntl
-
-    def _try_lock(file: IO[bytes]) -> bool:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            # A file system without locks: go on unlocked rather than wait for ever.
-            return error.errno not in (errno.EAGAIN, errno.EACCES, errno.EWOULDBLOCK)
-        return True
-
-    def _unlock(file: IO[bytes]) -> None:
-        with contextlib.suppress(OSError):
-            fcntl.flock(file, fcntl.LOCK_UN)
+                unlock(file)
 
 
 # --- the steps -------------------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ import pytest
 
 from engine.model import prepare
 from engine.model.child import module_command, run_child
+from engine.model.file_lock import try_lock
 from engine.model.prepare import WheelModel, prepare_gguf, prepare_wheel_model, read_marker
 from engine.model.problems import ModelError, ModelUnavailable, PreparationCancelled, ProgressReport
 
@@ -306,7 +307,7 @@ def test_what_a_killed_preparation_left_is_cleared_even_if_it_is_never_tried_aga
         (partial / name).mkdir(parents=True)
         (partial / name / "model.gguf").write_bytes(b"half")
     with (workshop.cache / "models" / ".going-on-456.lock").open("a+b") as held:
-        assert prepare._try_lock(held)
+        assert try_lock(held)
         prepare_wheel_model(workshop.model())
         assert [path.name for path in partial.iterdir()] == ["going-on-456"]
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from engine.attention import AttentionBackend
     from engine.gpu.memory import MemoryUse
+    from engine.gpu.transfers import Transfers
     from engine.model.decoder import Decoder
     from engine.model.operations import Operations
 
@@ -386,13 +387,19 @@ class TorchPath:
         self._attention = attention
         self._device = device
         self._block_size = 0
+        self._transfers: Transfers | None = None
+        if device != "cpu":
+            from engine.gpu.device import make_device
+            from engine.gpu.transfers import Transfers
+
+            self._transfers = Transfers(make_device(device))
 
     def allocate(self, num_blocks: int, block_size: int) -> None:
         self._attention.allocate(num_blocks, block_size)
         self._block_size = block_size
 
     def rows(self, logits: torch.Tensor) -> LogitRows:
-        return TorchRows(logits)
+        return TorchRows(logits, self._transfers)
 
     def forward(self, step: StepInput) -> torch.Tensor:
         import torch

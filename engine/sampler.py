@@ -20,6 +20,7 @@ from engine.trace.events import Logprobs, TokenLogprob
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MASK = (1 << 64) - 1
+_NO_NUMBERS = np.zeros(0)
 
 
 class Sampler:
@@ -28,28 +29,43 @@ class Sampler:
     def __init__(self, eos_token_ids: Collection[int] = ()) -> None:
         self._eos_token_ids = frozenset(eos_token_ids)
         self._seen: dict[str, _SeenTokens] = {}
+        self._rows: LogitRows | None = None
+        self._asked: list[int] = []
         self.logprobs: Sequence[Logprobs | None] = ()
-        """Of the last :meth:`sample`, for each row; empty if no request asked for any."""
+        """Of the last :meth:`finish`, for each row; empty if no request asked for any."""
 
     def sample(self, logits: LogitRows, requests: Sequence[Request]) -> list[int]:
         """The next token of each request, whose logits are the row of the same number; they may be changed."""
-        self.logprobs = ()
+        self.begin(logits, requests)
+        return self.finish()
+
+    def begin(self, logits: LogitRows, requests: Sequence[Request]) -> None:
+        """Queue all that :meth:`sample` does; on a GPU nothing of it waits for the device."""
+        self._rows, self._asked = logits, []
         special = [row for row, request in enumerate(requests) if not request.params.plain]
         if not special:
-            return logits.likeliest(range(len(requests)), changed=False)
-        asked = [row for row in special if requests[row].params.logprobs is not None]
-        edited = [row for row in special if requests[row].params.edits_logits]
-        if asked:
-            measured = logits.measure(asked, [requests[row].params.logprobs or 0 for row in asked])
-            before = {row: logits.copy_of(row) for row in asked if row in edited}
-        changed = bool(edited) and self._edit(logits, requests, edited)
-        tokens = self._choose(logits, requests, changed)
-        if asked:
-            found: list[Logprobs | None] = [None] * len(requests)
-            rows, chosen = np.array(asked, dtype=np.int64), [tokens[row] for row in asked]
-            values = logits.get(rows, np.array(chosen, dtype=np.int64)).tolist()
-            for row, token, value, of_row in zip(asked, chosen, values, measured, strict=True):
-                found[row] = _logprobs(token, float(before[row][token]) if row in before else value, of_row)
+            logits.choose((), (), _NO_NUMBERS)
+            return
+        self._asked = [row for row in special if requests[row].params.logprobs is not None]
+        if self._asked:
+            logits.measure(self._asked, [requests[row].params.logprobs or 0 for row in self._asked])
+        self._edit(logits, requests, [row for row in special if requests[row].params.edits_logits])
+        drawn = [row for row in special if not requests[row].params.is_greedy]
+        params = [requests[row].params for row in drawn]
+        uniform = uniforms([one.seed for one in params], [requests[row].num_tokens for row in drawn])
+        logits.choose(drawn, params, uniform)
+
+    def finish(self) -> list[int]:
+        """Wait for the tokens of the last :meth:`begin`."""
+        if self._rows is None:
+            raise RuntimeError("there is nothing to finish: begin first")
+        tokens, measured = self._rows.fetch()
+        self._rows = None
+        self.logprobs = ()
+        if measured:
+            found: list[Logprobs | None] = [None] * len(tokens)
+            for row, of_row in zip(self._asked, measured, strict=True):
+                found[row] = _logprobs(tokens[row], of_row)
             self.logprobs = found
         return tokens
 
@@ -57,41 +73,28 @@ class Sampler:
         """A request left; one that was never seen is fine."""
         self._seen.pop(request_id, None)
 
-    def _choose(self, logits: LogitRows, requests: Sequence[Request], changed: bool) -> list[int]:
-        drawn = [row for row, request in enumerate(requests) if not request.params.is_greedy]
-        if not drawn:
-            return logits.likeliest(range(len(requests)), changed)
-        params = [requests[row].params for row in drawn]
-        uniform = uniforms([one.seed for one in params], [requests[row].num_tokens for row in drawn])
-        tokens = dict(zip(drawn, logits.draw(drawn, params, uniform), strict=True))
-        greedy = [row for row in range(len(requests)) if row not in tokens]
-        if greedy:
-            tokens.update(zip(greedy, logits.likeliest(greedy, changed), strict=True))
-        return [tokens[row] for row in range(len(requests))]
-
     # ---- what changes logits --------------------------------------------------------------------------------------
 
-    def _edit(self, logits: LogitRows, requests: Sequence[Request], rows: Sequence[int]) -> bool:
-        """Forbid the end before ``min_tokens``, add biases, subtract penalties; False if nothing was to be done."""
-        forbidden, biased = _Pairs(), _Pairs()
+    def _edit(self, logits: LogitRows, requests: Sequence[Request], rows: Sequence[int]) -> None:
+        """Forbid the end before ``min_tokens``, add biases, subtract penalties."""
+        added = _Pairs()
         penalised: list[int] = []
         for row in rows:
             request, params = requests[row], requests[row].params
+            ends: Collection[int] = ()
             if request.num_output_tokens < params.min_tokens:
                 ends = self._eos_token_ids.union(params.stop_token_ids)
-                forbidden.add(row, ends, [-np.inf] * len(ends))
+                added.add(row, ends, [-np.inf] * len(ends))
             if params.logit_bias:
-                biased.add(row, params.logit_bias.keys(), params.logit_bias.values())
+                # What is forbidden stays so, whatever is added to it; and no pair may come twice.
+                bias = {token: value for token, value in params.logit_bias.items() if token not in ends}
+                added.add(row, bias.keys(), bias.values())
             if params.penalises:
                 penalised.append(row)
-        if forbidden.rows:
-            logits.put(*forbidden.arrays())
-        if biased.rows:
-            at, tokens, values = biased.arrays()
-            logits.put(at, tokens, logits.get(at, tokens) + values)
+        if added.rows:
+            logits.add(*added.arrays())
         if penalised:
             self._penalise(logits, requests, penalised)
-        return bool(forbidden.rows or biased.rows or penalised)
 
     def _penalise(self, logits: LogitRows, requests: Sequence[Request], rows: Sequence[int]) -> None:
         seen = [self._seen_by(requests[row]) for row in rows]
@@ -166,10 +169,10 @@ class _Pairs:
                 np.array(self._values, dtype=np.float32))
 
 
-def _logprobs(token: int, logit: float, measured: Measured) -> Logprobs:
-    total, tokens, logits = measured
-    return Logprobs(TokenLogprob(token, logit - total),
-                    [TokenLogprob(other, value - total) for other, value in zip(tokens, logits, strict=True)])
+def _logprobs(token: int, measured: Measured) -> Logprobs:
+    return Logprobs(TokenLogprob(token, measured.chosen - measured.total),
+                    [TokenLogprob(other, value - measured.total)
+                     for other, value in zip(measured.tokens, measured.logits, strict=True)])
 
 
 def uniforms(seeds: Sequence[int | None], positions: Sequence[int]) -> np.ndarray:

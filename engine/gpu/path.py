@@ -17,6 +17,7 @@ from engine.attention.triton import TritonAttention, TritonBatch
 from engine.gpu.device import Device
 from engine.gpu.graphs import DecodeGraphs, DecodeShape, Progress, capture_sizes, padded_size
 from engine.gpu.inputs import DecodeInputs, MixedInputs, slots_of
+from engine.gpu.transfers import Transfers
 from engine.kernels.attention import cut_tiles
 from engine.kernels.rows import TritonRows
 from engine.model.decoder import Decoder
@@ -48,6 +49,7 @@ class TritonPath:
         self._fixed = not decoder.config.num_experts
         self._graphs = DecodeGraphs(device, self._run_decode)
         self._mixed = MixedInputs(device)
+        self._transfers = Transfers(device)
         # Room for as many requests as the knob can ask for: what graphs read and write never moves because of it.
         most = padded_size(max(max_num_seqs, int(knob("max_num_seqs").maximum))) if self._fixed else 0
         self._logits = torch.zeros((most, decoder.config.vocab_size), dtype=torch.float32, device=device.name)
@@ -111,7 +113,7 @@ class TritonPath:
 
     def rows(self, logits: torch.Tensor) -> LogitRows:
         """See :class:`engine.runner.ForwardPath`."""
-        return TritonRows(logits)
+        return TritonRows(logits, self._transfers)
 
     def _decode(self, step: StepInput) -> torch.Tensor:
         count = len(step.context_lens)

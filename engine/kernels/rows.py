@@ -1,4 +1,4 @@
-"""The logits of a step on a GPU, edited and drawn from by kernels; what they decide is fetched once."""
+"""The logits of a step on a GPU, edited and chosen from by kernels."""
 
 from __future__ import annotations
 
@@ -7,27 +7,25 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from engine.kernels.sampling import draw, penalise
+from engine.kernels.sampling import argmax, draw, penalise
 from engine.logit_rows import TorchRows
 from engine.sampling_params import SamplingParams
 
+_GREEDY = (1.0, 0.0, 1.0, 1.0, 0.0)
+"""Temperature, top-k, top-p, min-p and the number: only the likeliest tokens take part, and the first one is drawn."""
+
 
 class TritonRows(TorchRows):
-    """As its base, which also says what the methods mean; nothing is copied to the host but the tokens."""
+    """As its base, which also says what the methods mean."""
 
     def penalise(self, rows: np.ndarray, tokens: np.ndarray, counts: np.ndarray, repetition: np.ndarray,
                  frequency: np.ndarray, presence: np.ndarray) -> None:  # fmt: skip
-        # Two copies to the device: what are integers, and what are floats.
-        at = self._to_device(np.stack((rows, tokens)))
-        numbers = self._to_device(np.stack((counts, repetition, frequency, presence)))
-        penalise(self._logits, at[0], at[1], numbers[0], numbers[1], numbers[2], numbers[3])
+        penalise(self._logits, *self._upload(rows, tokens, counts, repetition, frequency, presence))
 
-    def draw(self, rows: Sequence[int], params: Sequence[SamplingParams], uniform: np.ndarray) -> list[int]:
-        wanted = np.array(
-            [(row, one.temperature, max(one.top_k, 0), one.top_p, one.min_p, number)
-             for row, one, number in zip(rows, params, uniform.tolist(), strict=True)], dtype=np.float64)
-        tokens: list[int] = draw(self._logits, self._to_device(wanted)).tolist()
-        return tokens
-
-    def _to_device(self, array: np.ndarray) -> torch.Tensor:
-        return torch.from_numpy(array).to(self._logits.device, non_blocking=True)
+    def _choose(self, drawn: Sequence[int], params: Sequence[SamplingParams], uniform: np.ndarray) -> torch.Tensor:
+        if not drawn:
+            return argmax(self._logits)
+        wanted = np.array([(row, *_GREEDY) for row in range(len(self._logits))], dtype=np.float64)
+        wanted[drawn, 1:] = [(one.temperature, max(one.top_k, 0), one.top_p, one.min_p, number)
+                             for one, number in zip(params, uniform.tolist(), strict=True)]
+        return draw(self._logits, *self._upload(wanted))

@@ -1,4 +1,4 @@
-"""Penalties, and the draw of a token by temperature, min-p, top-k and top-p, without sorting the vocabulary.
+"""Penalties, the likeliest token, and the draw of one by temperature, min-p, top-k and top-p, without sorting.
 
 What a parameter excludes lies below a bound: that of min-p is known at once, those of top-k and top-p are found by
 bisection over the bits of the logits, which order as the numbers do. A pass counts, or weighs, what is at or above a
@@ -16,6 +16,9 @@ import triton.language as tl
 BLOCK = 4096
 NUM_WARPS = 8
 PAIRS = 128
+PART = 4 * BLOCK
+"""So much of a row one program looks through for its largest logit: a single row keeps several processors at work."""
+ARGMAX_PARTS = 128
 PARAMETERS = ("row", "temperature", "top_k", "top_p", "min_p", "uniform")
 """The columns of ``parameters`` in :func:`draw`."""
 
@@ -53,6 +56,44 @@ def _weigh(logits, size, bound, largest, scale, BLOCK: tl.constexpr):
         counts += kept.to(tl.int32)
         total += tl.sum(tl.where(kept, tl.exp2((chunk - largest) * scale), 0.0)).to(tl.float64)
     return tl.sum(counts), total
+
+
+@triton.jit(do_not_specialize_on_alignment=["keys"])
+def largest_kernel(keys, all_logits, size, BLOCK: tl.constexpr, PART: tl.constexpr):
+    """One program a row and a part of it: a key of the largest logit and, below it, of the first token that has it."""
+    part = tl.program_id(1)
+    logits = all_logits + tl.program_id(0).to(tl.int64) * size
+    best = tl.full([BLOCK], -(2**63), tl.int64)
+    for start in range(part * PART, tl.minimum(part * PART + PART, size), BLOCK):
+        columns = start + tl.arange(0, BLOCK)
+        key = (_ordered(_load(logits, start, size, BLOCK)).to(tl.int64) << 32) | (0x7FFFFFFF - columns).to(tl.int64)
+        best = tl.maximum(best, key)
+    tl.store(keys + tl.program_id(0) * tl.num_programs(1) + part, tl.max(best))
+
+
+@triton.jit(do_not_specialize=["parts"], do_not_specialize_on_alignment=["tokens", "keys"])
+def first_kernel(tokens, keys, parts, PARTS: tl.constexpr):
+    """One program a row: the token of the largest key of all parts."""
+    row = tl.program_id(0)
+    at = tl.arange(0, PARTS)
+    best = tl.max(tl.load(keys + row * parts + at, mask=at < parts, other=-(2**63)))
+    tl.store(tokens + row, 0x7FFFFFFF - (best & 0x7FFFFFFF))
+
+
+def argmax(logits: torch.Tensor) -> torch.Tensor:
+    """The token with the largest logit of each row, the first of several: int64[rows].
+
+    ``logits`` is float32 (rows, vocabulary), contiguous; a vocabulary of at most 2,097,152 tokens.
+    """
+    rows, size = logits.shape
+    tokens = torch.empty(rows, dtype=torch.int64, device=logits.device)
+    if rows:
+        parts = triton.cdiv(size, PART)
+        assert parts <= ARGMAX_PARTS, f"a vocabulary of {size:,} tokens"
+        keys = torch.empty((rows, parts), dtype=torch.int64, device=logits.device)
+        largest_kernel[(rows, parts)](keys, logits, size, BLOCK=BLOCK, PART=PART, num_warps=NUM_WARPS)
+        first_kernel[(rows,)](tokens, keys, parts, PARTS=ARGMAX_PARTS, num_warps=1)
+    return tokens
 
 
 @triton.jit(do_not_specialize_on_alignment=["tokens", "parameters"])
@@ -126,7 +167,7 @@ def draw_kernel(tokens, all_logits, parameters, size, BLOCK: tl.constexpr):
         searching = (after <= target) & (start + BLOCK < size)
         before = after
         start += BLOCK
-    tl.store(tokens + index, token.to(tl.int64))
+    tl.store(tokens + index, tl.maximum(token, 0).to(tl.int64))  # a model that says NaN shall not name a token before 0
 
 
 def draw(logits: torch.Tensor, parameters: torch.Tensor) -> torch.Tensor:
@@ -136,6 +177,8 @@ def draw(logits: torch.Tensor, parameters: torch.Tensor) -> torch.Tensor:
     ``uniform`` in [0, 1) decides.
     """
     tokens = torch.empty(len(parameters), dtype=torch.int64, device=logits.device)
+    if not len(parameters):
+        return tokens
     draw_kernel[(len(parameters),)](tokens, logits, parameters, logits.shape[1], BLOCK=BLOCK, num_warps=NUM_WARPS)
     return tokens
 

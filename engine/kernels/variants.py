@@ -69,6 +69,11 @@ def variants() -> Iterator[Variant]:
         "draw", sampling.draw_kernel,
         {"tokens": "*i64", "all_logits": "*fp32", "parameters": "*fp64", "size": "i32"},
         {"BLOCK": sampling.BLOCK}, sampling.NUM_WARPS, representative=True))
+    yield from _aligned_or_not("size", Variant(
+        "largest", sampling.largest_kernel, {"keys": "*i64", "all_logits": "*fp32", "size": "i32"},
+        {"BLOCK": sampling.BLOCK, "PART": sampling.PART}, sampling.NUM_WARPS, representative=True))
+    yield Variant("first", sampling.first_kernel, {"tokens": "*i64", "keys": "*i64", "parts": "i32"},
+                  {"PARTS": sampling.ARGMAX_PARTS}, 1, representative=True)
     yield Variant("penalise", sampling.penalise_kernel,
                   {"logits": "*fp32", "rows": "*i64", "tokens": "*i64", "counts": "*fp32", "repetition": "*fp32",
                    "frequency": "*fp32", "presence": "*fp32", "size": "i32", "pairs": "i32"},

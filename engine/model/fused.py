@@ -204,10 +204,10 @@ class FusedPath:
         none = np.zeros(0, dtype=np.int64)
         self.forward(StepInput(none, none, np.zeros(1, dtype=np.int64), none, np.zeros((0, 1), dtype=np.int32), none))
         rows, one = self._rows(1), np.zeros(1, dtype=np.int64)
-        rows.put(one, one, np.zeros(1, dtype=np.float32))
-        rows.draw([0], [SamplingParams(temperature=1.0)], np.zeros(1))
         rows.measure([0], [1])
-        rows.likeliest([0], changed=True)
+        rows.add(one, one, np.zeros(1, dtype=np.float32))
+        rows.choose([], [], np.zeros(0))
+        rows.choose([0], [SamplingParams(temperature=1.0)], np.zeros(1))
 
     def forward(self, step: StepInput) -> torch.Tensor:
         """See :class:`engine.runner.ForwardPath`. The result is a view of a buffer."""

@@ -18,9 +18,12 @@ from transformers import (
     TopPLogitsWarper,
 )
 
+from engine.gpu.device import HostDevice
+from engine.gpu.transfers import Transfers
 from engine.logit_rows import CompiledRows, LogitRows, TorchRows
 from engine.request import Request, SamplingParams
 from engine.sampler import Sampler, uniforms
+from tests.engine.mixed_requests import mixed_requests
 
 DRAWS = 4000
 MakeRows = Callable[[torch.Tensor], LogitRows]
@@ -41,7 +44,15 @@ def torch_rows(logits: torch.Tensor) -> TorchRows:
     return TorchRows(logits.clone())
 
 
-@pytest.fixture(params=[compiled_rows, torch_rows])
+TRANSFERS = Transfers(HostDevice())
+
+
+def transferred_rows(logits: torch.Tensor) -> TorchRows:
+    """As on a GPU: what goes there and comes back is packed, and nothing is asked on the way."""
+    return TorchRows(logits.clone(), TRANSFERS)
+
+
+@pytest.fixture(params=[compiled_rows, torch_rows, transferred_rows])
 def make_rows(request: pytest.FixtureRequest) -> MakeRows:
     return request.param  # type: ignore[no-any-return]
 
@@ -130,7 +141,9 @@ VOCABULARY = 300
 def shares(make_rows: MakeRows, row: torch.Tensor, params: SamplingParams) -> np.ndarray:
     """The probability of each token, to within 2 of :data:`STRATA`: numbers from 0 to 1 in equal steps."""
     uniform = (np.arange(STRATA) + 0.5) / STRATA
-    tokens = make_rows(row.expand(STRATA, -1)).draw(range(STRATA), [params] * STRATA, uniform)
+    rows = make_rows(row.expand(STRATA, -1))
+    rows.choose(range(STRATA), [params] * STRATA, uniform)
+    tokens, _ = rows.fetch()
     return np.bincount(tokens, minlength=row.shape[0]) / STRATA
 
 
@@ -168,8 +181,9 @@ def edited(make_rows: MakeRows, row: torch.Tensor, prompt: list[int], output: li
     rows = make_rows(torch.stack([torch.zeros_like(row), row]))
     request = Request("r", prompt, SamplingParams(**params), token_ids=prompt + output)  # type: ignore[arg-type]
     Sampler({2, 3}).sample(rows, [request_at(1, SamplingParams()), request])
-    assert not rows.copy_of(0)[:VOCABULARY].any(), "the other request's logits have changed"
-    return torch.from_numpy(rows.copy_of(1))[:VOCABULARY]
+    left = torch.as_tensor(rows._logits)[:, :VOCABULARY]  # type: ignore[attr-defined]
+    assert not left[0].any(), "the other request's logits have changed"
+    return left[1]
 
 
 @pytest.fixture
@@ -284,22 +298,6 @@ def test_logprobs_of_few_tokens_and_of_equal_ones(make_rows: MakeRows) -> None:
 
 
 # ---- a request's choices are its own ---------------------------------------------------------------------------------
-
-
-def mixed_requests(count: int, vocabulary: int, salt: int = 0) -> list[Request]:
-    """Requests of every kind."""
-    chance = np.random.default_rng(salt)
-    requests = []
-    for i in range(count):
-        params = SamplingParams(
-            temperature=(0.0, 0.8, 1.5, 0.3)[i % 4], top_k=(0, 20, 1, 5000, 0)[i % 5], top_p=(1.0, 0.9, 0.3)[i % 3],
-            min_p=(0.0, 0.0, 0.1)[(i // 3) % 3], seed=(i * 7919, -i, 2**63 - 1)[i % 3], logprobs=(None, 3)[i % 7 == 0],
-            repetition_penalty=(1.0, 1.3)[i % 6 == 1], presence_penalty=(0.0, 0.5)[i % 6 == 2],
-            frequency_penalty=(0.0, 1.1)[i % 8 == 3], logit_bias=({}, {3: 2.0})[i % 9 == 4], min_tokens=i % 3)
-        prompt = chance.integers(0, vocabulary, 20).tolist()
-        output = chance.integers(0, vocabulary, i % 4).tolist()
-        requests.append(Request(f"r{i}", prompt, params, token_ids=prompt + output))
-    return requests
 
 
 @pytest.mark.parametrize("vocabulary", [97, 1000, 4096])

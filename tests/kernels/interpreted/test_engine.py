@@ -162,5 +162,5 @@ def test_the_list_of_variants_holds_what_the_engine_launches(tmp_path: Path, mon
     assert launched <= listed
     assert {name for name, _, _ in launched} == {
         "attention_kernel", "split_kernel", "merge_kernel", "rotate_and_cache_kernel", "rms_norm_kernel",
-        "gated_kernel", "draw_kernel", "penalise_kernel"}
+        "gated_kernel", "largest_kernel", "first_kernel", "draw_kernel", "penalise_kernel"}
     assert attention.MAX_GROUP >= 16

@@ -31,7 +31,7 @@ SCREENSHOT_AFTER_S = 2.0
 
 @dataclass(frozen=True)
 class WindowRequest:
-    """What the window is to show: a live run of ``spec``, or ``recording``.
+    """What the window is to show: a live run of ``spec``, or ``recording``, or the sweep at ``sweep``.
 
     With ``exit_after`` or ``screenshot`` the window is driven by a script: it starts with the layout as designed and
     remembers nothing.
@@ -42,6 +42,7 @@ class WindowRequest:
     recording: RunSource | None = None
     recording_path: Path | None = None
     step: int | None = None
+    sweep: Path | None = None
     language: str | None = None
     theme: str | None = None
     screenshot: Path | None = None
@@ -97,6 +98,7 @@ def make_application() -> QApplication:
 def _restyle() -> None:
     app = QApplication.instance()
     if isinstance(app, QApplication):
+        app.setFont(font())
         app.setStyleSheet(style_sheet(theme()))
 
 
@@ -168,6 +170,8 @@ class _Driver(QObject):
                 window.show_recording(request.recording, request.recording_path, play=request.step is None)
                 if request.step is not None:
                     window.with_session("seek", request.step)
+            elif request.sweep is not None:
+                window.comparing.open_sweep(request.sweep, show_best=True)
             elif request.spec is not None:
                 window.start_live(request.spec, request.record)
         except Exception as failure:

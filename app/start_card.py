@@ -8,7 +8,7 @@ from PySide6.QtCore import QEvent, QObject, QRectF, Qt, Signal
 from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QPushButton, QVBoxLayout, QWidget
 
-from widgets.theme import RADIUS, theme, themes
+from widgets.theme import RADIUS, px, theme, themes
 
 WIDTH = 460
 
@@ -24,7 +24,6 @@ class StartCard(QWidget):
     def __init__(self, parent: QWidget) -> None:
         super().__init__(parent)
         self._title = QLabel()
-        self._title.setStyleSheet("font-size: 16px; font-weight: 600;")
         self._text = QLabel()
         self._text.setWordWrap(True)
         self._text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
@@ -52,9 +51,9 @@ class StartCard(QWidget):
         for button in (self._open, self._retry, self._cancel):
             buttons.addWidget(button)
         column.addLayout(buttons)
-        self.setFixedWidth(WIDTH)
         parent.installEventFilter(self)
-        themes.changed.connect(self.update)
+        themes.changed.connect(self._rescale)
+        self._rescale()
         self._recordings: list[tuple[Path, str]] = []
         self._failed = False
         self._first_time = False
@@ -122,12 +121,18 @@ class StartCard(QWidget):
                 widget.hide()
                 widget.deleteLater()
 
+    def _rescale(self) -> None:
+        self._title.setStyleSheet(f"font-size: {px(16)}px; font-weight: 600;")
+        self.setFixedWidth(px(WIDTH))
+        if not self.isHidden():
+            self._centre()
+
     def _centre(self) -> None:
         parent = self.parentWidget()
         layout = self.layout()
         if parent is not None and layout is not None:
             layout.activate()
-            self.resize(WIDTH, layout.totalHeightForWidth(WIDTH))
+            self.resize(self.width(), layout.totalHeightForWidth(self.width()))
             self.move((parent.width() - self.width()) // 2, (parent.height() - self.height()) // 2)
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:

@@ -34,7 +34,7 @@ from widgets.painting import (
     link_path,
     text_width,
 )
-from widgets.theme import font, mix, theme, themes
+from widgets.theme import font, mix, px, theme, themes
 from widgets.view import Selection, View
 
 _FOOTER = 22
@@ -134,12 +134,12 @@ class BlockTable(Panel):
         """Fit the pool and the rows into ``rect``; makes new tiles only when sizes, theme or pixel ratio change."""
         ratio = self.devicePixelRatioF()
         total = len(state.running) + len(state.waiting)
-        room = rect.height() - _FOOTER
-        row_height = max(15.0, min(28.0, room // max(1, total)))
+        room = rect.height() - px(_FOOTER)
+        row_height = max(float(px(15)), min(float(px(28)), room // max(1, total)))
         rows = max(1, int(room // row_height))
         longest = max((text_width(r.request_id, font(12)) for r in self._rows.requests), default=24.0)
-        label = min(-(-longest // 16) * 16 + 8, rect.width() * 0.12 + 16)
-        key = (rect.width(), rect.height(), ratio, state.num_blocks, theme().name, row_height, label)
+        label = min(-(-longest // 16) * 16 + 8, rect.width() * 0.12 + px(16))
+        key = (rect.width(), rect.height(), ratio, state.num_blocks, theme().name, themes.scale, row_height, label)
         if key != self._laid_out_for:
             self._laid_out_for = key
             self._ratio, self._row_height, self._label_width = ratio, row_height, label
@@ -158,7 +158,7 @@ class BlockTable(Panel):
     def _lay_out_rows(self, state: EngineState, rows: int) -> None:
         ratio, area = self._ratio, self._tables_area
         assert self._pool is not None
-        size = int(min(max(self._pool.grid.width, 9 * ratio), 16 * ratio, self._row_height * ratio - 3))
+        size = int(min(max(self._pool.grid.width, 9 * ratio), px(16) * ratio, self._row_height * ratio - 3))
         count_width = text_width("0,000", font(11)) + 4
         columns = max(1, int((area.width() - self._label_width - count_width - 6) * ratio) // size)
         seen = (self._seen, self._scroll, rows, columns, self._laid_out_for)
@@ -188,7 +188,7 @@ class BlockTable(Panel):
         if painter.paintEngine().type() == QPaintEngine.Type.SVG:  # where text is to stay text
             self._paint_still(painter, rect, ready)
             return
-        key = (self.size(), ratio, theme().name, self._texts, self.value, self._seen, self._scroll,
+        key = (self.size(), ratio, theme().name, themes.scale, self._texts, self.value, self._seen, self._scroll,
                self.selection.request_id, self.selection.hovered_request)
         if self._ground is None or self._ground.size() != self.size() * ratio:
             self._ground = QPixmap(self.size() * ratio)
@@ -210,7 +210,7 @@ class BlockTable(Panel):
             self._paint_footer(painter, self._view.state, rect)
 
     def _ready(self, rect: QRectF) -> bool:
-        return self._view is not None and rect.height() >= 2 * _FOOTER and rect.width() > 0
+        return self._view is not None and rect.height() >= 2 * px(_FOOTER) and rect.width() > 0
 
     def paint_content(self, painter: QPainter, rect: QRectF) -> None:
         if not self._ready(rect):
@@ -299,9 +299,10 @@ class BlockTable(Panel):
                               align=Qt.AlignmentFlag.AlignHCenter | Qt.AlignmentFlag.AlignVCenter)
             else:
                 left = line.left() + self._label_width
-                draw_swatch(painter, QRectF(round(left), round(line.center().y()) - 5, 10, 10), "outline",
+                side = px(10)
+                draw_swatch(painter, QRectF(round(left), round(line.center().y()) - side // 2, side, side), "outline",
                             t.request_text(request.colour))
-                draw_text(painter, QRectF(left + 16, line.top(), line.right() - left - 16, line.height()),
+                draw_text(painter, QRectF(left + side + 6, line.top(), line.right() - left - side - 6, line.height()),
                           self._waiting_text(request), colour=t.secondary, text_font=small)
         self._paint_scroll_mark(painter)
 
@@ -323,7 +324,7 @@ class BlockTable(Panel):
 
     def _paint_footer(self, painter: QPainter, state: EngineState, rect: QRectF) -> None:
         t, small = theme(), font(11)
-        line = QRectF(rect.left(), rect.bottom() - _FOOTER + 6, rect.width(), _FOOTER - 6)
+        line = QRectF(rect.left(), rect.bottom() - px(_FOOTER) + 6, rect.width(), px(_FOOTER) - 6)
         hidden = self.hidden_legend()
         if hidden and rect.width() < 480:  # no room for words about words: the legend is worth more
             self._paint_legend(painter, line, hidden)

@@ -11,14 +11,22 @@ from PySide6.QtWidgets import QAbstractButton, QMenu, QSizePolicy, QWidget
 
 from widgets.controls import paint_arrow
 from widgets.painting import draw_focus_ring, draw_text, elide, text_width
-from widgets.theme import font, theme, themes
+from widgets.theme import font, px, theme, themes
 
 Icon = Literal["first", "back", "play", "pause", "forward", "last", "record", "stop", "note"]
 
 
 def paint_icon(painter: QPainter, icon: Icon, centre: QPointF, colour: QColor) -> None:
-    """A 12-pixel icon around ``centre``."""
-    x, y = centre.x(), centre.y()
+    """A 12-pixel icon around ``centre``, larger where type is."""
+    painter.save()
+    painter.translate(centre)
+    painter.scale(themes.scale, themes.scale)
+    _draw_icon(painter, icon, colour)
+    painter.restore()
+
+
+def _draw_icon(painter: QPainter, icon: Icon, colour: QColor) -> None:
+    x = y = 0.0
     painter.setPen(Qt.PenStyle.NoPen)
     painter.setBrush(colour)
 
@@ -45,7 +53,7 @@ def paint_icon(painter: QPainter, icon: Icon, centre: QPointF, colour: QColor) -
         painter.drawRect(QRectF(x - 5, y - 6, 1.6, 12))
         painter.drawPolygon(QPolygonF([QPointF(x - 4, y - 6), QPointF(x + 6, y - 2.5), QPointF(x - 4, y + 1)]))
     elif icon == "record":
-        painter.drawEllipse(centre, 5, 5)
+        painter.drawEllipse(QPointF(x, y), 5, 5)
     else:
         painter.drawRoundedRect(QRectF(x - 4.5, y - 4.5, 9, 9), 1, 1)
 
@@ -101,7 +109,7 @@ class IconButton(Button):
             self.update()
 
     def sizeHint(self) -> QSize:
-        return QSize(28, 30)
+        return QSize(px(28), px(30))
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
@@ -138,8 +146,8 @@ class TextButton(Button):
 
     def sizeHint(self) -> QSize:
         quiet = text_width(self._quiet, font(12)) + (5 if self._quiet and self._bold else 0)
-        width = quiet + text_width(self._bold, font(12, bold=True)) + (14 if self._arrow else 0)
-        return QSize(round(width) + 14, 30)
+        width = quiet + text_width(self._bold, font(12, bold=True)) + (px(14) if self._arrow else 0)
+        return QSize(round(width) + 14, px(30))
 
     def paint_chip(self, painter: QPainter, colour: QColor) -> None:
         """A pill with an arrow to the right end and the bold text, in place of the plain button."""
@@ -149,11 +157,11 @@ class TextButton(Button):
         painter.setBrush(t.pressed if self.isDown() else t.hover if self.underMouse() else QColor(t.panel))
         painter.drawRoundedRect(area, area.height() / 2, area.height() / 2)
         painter.save()
-        painter.translate(14, area.center().y())
+        painter.translate(px(14), area.center().y())
         painter.scale(0.7, 0.7)
         paint_icon(painter, "last", QPointF(0, 0), colour)
         painter.restore()
-        draw_text(painter, area.adjusted(21, 0, -4, 0), self._bold, colour=colour, text_font=font(11, bold=True))
+        draw_text(painter, area.adjusted(px(21), 0, -4, 0), self._bold, colour=colour, text_font=font(11, bold=True))
         if self._ring and self.hasFocus():
             draw_focus_ring(painter, QRectF(self.rect()), area.height() / 2)
 
@@ -168,7 +176,7 @@ class TextButton(Button):
             area.setLeft(area.left() + draw_text(painter, area, self._quiet, colour=t.secondary) + 5)
         draw_text(painter, area, self._bold, colour=colour, text_font=font(12, bold=True))
         if self._arrow:
-            paint_arrow(painter, QPointF(self.width() - 11, self.height() / 2 + 0.5), QColor(colour))
+            paint_arrow(painter, QPointF(self.width() - px(11), self.height() / 2 + 0.5), QColor(colour))
 
 
 class MenuButton(TextButton):
@@ -290,7 +298,7 @@ class Tabs(QWidget):
         return [text_width(text, font(11, bold=True)) + 14 for _, text in self._options]
 
     def sizeHint(self) -> QSize:
-        return QSize(round(sum(self._widths())), 24)
+        return QSize(round(sum(self._widths())), px(24))
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
         x = 0.0

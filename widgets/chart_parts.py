@@ -12,7 +12,7 @@ from PySide6.QtGui import QColor, QPainter, QPaintEvent
 from PySide6.QtWidgets import QWidget
 
 from widgets.painting import draw_text, format_number, nice_ticks, text_width
-from widgets.theme import font, theme
+from widgets.theme import font, px, theme
 
 
 def downsample(x: np.ndarray, y: np.ndarray, buckets: int) -> tuple[np.ndarray, np.ndarray]:
@@ -49,16 +49,16 @@ class Axis(pg.AxisItem):
         if not self.log:
             if self.orientation == "bottom":
                 return super().tickValues(low, high, size)[:1]
-            ticks = nice_ticks(min(high, self.limit), max(2, int(size // 36)))
+            ticks = nice_ticks(min(high, self.limit), max(2, int(size // px(36))))
             return [(ticks[1] if len(ticks) > 1 else 1.0, ticks)]
         decades = range(int(np.floor(low)), int(np.ceil(high)) + 1)
         for steps in ((1, 2, 3, 5), (1, 3), (1,)):
             values = (e + float(np.log10(m)) for e in decades for m in steps)
             ticks = [v for v in values if low <= v <= min(high, self.limit)]
             gaps = np.diff(ticks) * size / max(1e-9, high - low)
-            if not len(gaps) or gaps.min() >= LEAST_GAP:
+            if not len(gaps) or gaps.min() >= px(LEAST_GAP):
                 return [(1.0, ticks)]
-        return [(1.0, ticks[::-1][::max(1, math.ceil(LEAST_GAP / gaps.min()))][::-1])]
+        return [(1.0, ticks[::-1][::max(1, math.ceil(px(LEAST_GAP) / gaps.min()))][::-1])]
 
     def tickStrings(self, values: Sequence[float], scale: float, spacing: float) -> list[str]:
         if self.log:  # of milliseconds; every label has its unit
@@ -95,8 +95,9 @@ class EndLabels(QWidget):
         True when they needed another width, so that the plot has to be laid out again.
         """
         room = (bottom - top) / max(1, len(labels))
-        height = LABEL if room >= LABEL else room if room >= LABEL_AT_LEAST else LABEL_SHORT
-        if height == LABEL_SHORT:
+        roomy, short = px(LABEL), px(LABEL_SHORT)
+        height = roomy if room >= roomy else room if room >= px(LABEL_AT_LEAST) else short
+        if height == short:
             labels = [(y, "", value, colour) for y, _, value, colour in labels][:max(1, int((bottom - top) // height))]
         placed: list[tuple[float, str, str, QColor]] = []
         y_free = top + height / 2
@@ -123,14 +124,14 @@ class EndLabels(QWidget):
         painter = QPainter(self)
         t = theme()
         painter.fillRect(self.rect(), QColor(t.panel))
-        line = min(13.0, self._height / 2)
+        line, half = min(float(px(13)), self._height / 2), px(7)
         for y, name, value, colour in self._labels:
             if name:
                 draw_text(painter, QRectF(6, y - line, self.width() - 6, line), name, colour=colour, text_font=font(11))
                 draw_text(painter, QRectF(6, y, self.width() - 6, line), value, colour=t.text,
                           text_font=font(11, bold=True))
             else:
-                draw_text(painter, QRectF(6, y - 7, self.width() - 6, 14), value, colour=colour,
+                draw_text(painter, QRectF(6, y - half, self.width() - 6, 2 * half), value, colour=colour,
                           text_font=font(11, bold=True))
-        draw_text(painter, QRectF(6, self.x_unit_y - 8, self.width() - 6, 16), self.x_unit, colour=t.secondary,
-                  text_font=font(11))
+        draw_text(painter, QRectF(6, self.x_unit_y - px(8), self.width() - 6, 2 * px(8)), self.x_unit,
+                  colour=t.secondary, text_font=font(11))

@@ -15,7 +15,7 @@ from PySide6.QtGui import QColor, QMouseEvent, QPainter, QPen, QPolygonF, QResiz
 from PySide6.QtWidgets import QWidget
 
 from widgets.buttons import Tabs
-from widgets.painting import HEADER, MARGIN, Panel, draw_swatch, draw_text, format_ms, format_number, nice_ticks
+from widgets.painting import MARGIN, Panel, draw_swatch, draw_text, format_ms, format_number, header, nice_ticks
 from widgets.text import text_width, title_font
 from widgets.theme import font, theme, with_alpha
 from widgets.view import Selection
@@ -238,7 +238,7 @@ class CurvesChart(ComparedChart):
 
     def _ask(self, event: QMouseEvent) -> None:
         plot = self.plot_rect(self.content_rect())
-        if self._count and plot.width() > 0 and event.position().y() > HEADER:
+        if self._count and plot.width() > 0 and event.position().y() > header():
             share = min(max((event.position().x() - plot.left()) / plot.width(), 0.0), 1.0)
             self.position_requested.emit(min(self._count - 1, int(share * self._count)))
 
@@ -326,7 +326,7 @@ class DeltaChart(ComparedChart):
 
     def _index_at(self, event: QMouseEvent) -> int:
         plot = self.plot_rect(self.content_rect())
-        if not self._changes or event.position().y() < HEADER or plot.width() <= 0:
+        if not self._changes or event.position().y() < header() or plot.width() <= 0:
             return -1
         index = int((event.position().x() - plot.left()) / plot.width() * len(self._changes))
         return index if plot.left() <= event.position().x() and index < len(self._changes) else -1

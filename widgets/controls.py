@@ -24,9 +24,9 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QMenu, QSizePolicy, QWidget
 
 from widgets.painting import draw_text, text_width
-from widgets.theme import font, theme, themes
+from widgets.theme import font, px, theme, themes
 
-HEADER = 20  # pixels of a control's line with label and value
+LINE = 20  # pixels of a control's line with label and value
 
 
 WINDOW_KEYS = frozenset((Qt.Key.Key_Space, Qt.Key.Key_Left, Qt.Key.Key_Right, Qt.Key.Key_Home, Qt.Key.Key_End))
@@ -121,7 +121,7 @@ class Control(QWidget):
     # ---- painting shared by the subclasses ------------------------------------------------------------------------
 
     def line_height(self) -> int:
-        return max(HEADER, QFontMetrics(font(12)).height() + 4)
+        return max(px(LINE), QFontMetrics(font(12)).height() + 4)
 
     def colours(self) -> tuple[QColor, QColor, QColor]:
         """Text, accent and handle, dimmed while disabled."""
@@ -200,13 +200,16 @@ class ToggleSwitch(Control):
         t = theme()
         _, accent, _ = self.colours()
         self.paint_header(painter, " " * 8, self._on != self._default, self.height())
-        pill = QRectF(self.width() - 30, (self.height() - 16) / 2, 30, 16)
+        width, height = px(30), px(16)
+        pill = QRectF(self.width() - width, (self.height() - height) / 2, width, height)
+        radius = height / 2
         painter.setPen(Qt.PenStyle.NoPen if self._on else QPen(QColor(t.secondary), 1))
         painter.setBrush(accent if self._on else QColor(t.field))
-        painter.drawRoundedRect(pill if self._on else pill.adjusted(0.5, 0.5, -0.5, -0.5), 8, 8)
+        painter.drawRoundedRect(pill if self._on else pill.adjusted(0.5, 0.5, -0.5, -0.5), radius, radius)
         painter.setPen(Qt.PenStyle.NoPen)
         painter.setBrush(QColor(t.panel if self._on else t.secondary))
-        painter.drawEllipse(QPointF(pill.right() - 8 if self._on else pill.left() + 8, pill.center().y()), 5.5, 5.5)
+        painter.drawEllipse(QPointF(pill.right() - radius if self._on else pill.left() + radius, pill.center().y()),
+                            radius - 2.5, radius - 2.5)
         self.paint_focus(painter, pill.adjusted(-3, -3, 0, 3).intersected(QRectF(self.rect())), 10)
 
 
@@ -311,7 +314,8 @@ def paint_arrow(painter: QPainter, centre: QPointF, colour: QColor) -> None:
     painter.setPen(Qt.PenStyle.NoPen)
     painter.setBrush(colour)
     x, y = centre.x(), centre.y()
-    painter.drawPolygon([QPointF(x - 4, y - 2), QPointF(x + 4, y - 2), QPointF(x, y + 3)])
+    half = px(4)
+    painter.drawPolygon([QPointF(x - half, y - half / 2), QPointF(x + half, y - half / 2), QPointF(x, y + half * 0.75)])
 
 
 def option_menu(parent: QWidget, options: Sequence[tuple[str, str]], current: str,

@@ -8,7 +8,7 @@ from PySide6.QtGui import QColor, QPainter, QPaintEvent
 from widgets.buttons import TextButton
 from widgets.panel import Panel
 from widgets.text import text_width
-from widgets.theme import font, theme
+from widgets.theme import font, px, theme
 
 
 class FollowChip(TextButton):
@@ -37,7 +37,7 @@ class FollowChip(TextButton):
             self._panel.place_corner()
 
     def sizeHint(self) -> QSize:
-        return QSize(round(text_width(self.texts[1], font(11, bold=True))) + 30, 22)
+        return QSize(round(text_width(self.texts[1], font(11, bold=True))) + px(30), px(22))
 
     def changeEvent(self, event: QEvent) -> None:
         super().changeEvent(event)

@@ -22,7 +22,7 @@ from widgets.painting import (
     status_colour,
     text_width,
 )
-from widgets.theme import font, theme
+from widgets.theme import font, px, theme
 from widgets.view import Selection, View
 
 INTERVAL_S = 1.0
@@ -163,6 +163,9 @@ class InsightsPanel(Panel):
         self.set_title(self.tr("Insights"))
         self._cards_width = -1.0
 
+    def rescale(self) -> None:
+        self._cards_width = -1.0
+
     @property
     def findings(self) -> list[Finding]:
         return self._findings
@@ -213,13 +216,13 @@ class InsightsPanel(Panel):
             return
         self._cards_width = width
         strong, plain = font(12, bold=True), font(12)
-        room = QRectF(0, 0, width - 24, 1000)
+        room = QRectF(0, 0, width - px(24), 1000)
         self._cards = []
         for finding in self._findings:
             title, detail = finding_text(finding)
             title_height = metrics(strong).boundingRect(room, WRAP, title).height()
             detail_height = metrics(plain).boundingRect(room, WRAP, detail).height()
-            height = title_height + 2 + detail_height + (18 if finding.steps else 0) + 4
+            height = title_height + 2 + detail_height + (px(18) if finding.steps else 0) + 4
             self._cards.append(_Card(finding, title, detail, title_height, detail_height, height))
 
     def paint_content(self, painter: QPainter, rect: QRectF) -> None:
@@ -248,8 +251,8 @@ class InsightsPanel(Panel):
         t = theme()
         level = card.finding.level
         painter.fillRect(QRectF(place.left(), place.top(), 3, place.height() - 2), status_colour(level))
-        draw_status(painter, QRectF(place.left() + 9, place.top() + 2, 11, 11), level)
-        left, width, y = place.left() + 24, place.width() - 24, place.top()
+        draw_status(painter, QRectF(place.left() + 9, place.top() + 2, px(11), px(11)), level)
+        left, width, y = place.left() + px(24), place.width() - px(24), place.top()
         painter.setFont(font(12, bold=True))
         painter.setPen(QColor(t.text))
         painter.drawText(QRectF(left, y, width, card.title_height), WRAP, card.title)
@@ -264,8 +267,8 @@ class InsightsPanel(Panel):
             link_width = text_width(text, font(12))
             if x > left and x + link_width > place.right():
                 break
-            draw_text(painter, QRectF(x, y, link_width + 2, 18), text, colour=t.accent)
-            self._links.append((QRectF(x - 2, y, link_width + 4, 18), first))
+            draw_text(painter, QRectF(x, y, link_width + 2, px(18)), text, colour=t.accent)
+            self._links.append((QRectF(x - 2, y, link_width + 4, px(18)), first))
             x += link_width + 16
 
     # ---- the user -------------------------------------------------------------------------------------------------

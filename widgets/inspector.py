@@ -10,8 +10,8 @@ from engine.trace.events import StepEvents
 from engine.trace.state import EngineState, RequestView
 from widgets.controls import WINDOW_KEYS
 from widgets.inspector_facts import Facts, block_facts, phase_times, request_facts, step_facts
-from widgets.painting import HEADER, MARGIN, Panel, draw_swatch, draw_text, format_int, format_ms, metrics, text_width
-from widgets.theme import font, mix, theme, themes
+from widgets.painting import MARGIN, Panel, draw_swatch, draw_text, format_int, format_ms, header, metrics, text_width
+from widgets.theme import font, mix, px, theme, themes
 from widgets.view import Selection, View
 
 LINE = 20
@@ -166,10 +166,10 @@ class Inspector(Panel):
         """The width of the names' column, and the height of every fact: long values wrap."""
         plain = font(12)
         names = max((text_width(name, plain) for name, _ in self._facts), default=0.0) + 16
-        names = min(max(names, 72.0), width * 0.45)
+        names = min(max(names, float(px(72))), width * 0.45)
         spacing, heights = metrics(plain).lineSpacing(), []
         for _, value in self._facts:
-            height = float(LINE)
+            height = float(px(LINE))
             if text_width(value, plain) > width - names:
                 box = metrics(plain).boundingRect(QRectF(0, 0, width - names, 1000), WRAP, value)
                 height += (round(box.height() / spacing) - 1) * spacing
@@ -182,9 +182,9 @@ class Inspector(Panel):
 
     def _place_text(self) -> None:
         """The text takes what the facts leave; in a low panel the facts give way, because the text can scroll."""
-        room = self.height() - HEADER - MARGIN
+        room = self.height() - header() - MARGIN
         needed = sum(self._lay_out_facts(self.width() - 2 * MARGIN)[1])
-        top = round(HEADER + min(needed + 6, max(0, room - 64)))
+        top = round(header() + min(needed + 6, max(0, room - px(64))))
         self.text.setGeometry(MARGIN, top, self.width() - 2 * MARGIN, max(0, self.height() - top - MARGIN))
 
     # ---- painting -------------------------------------------------------------------------------------------------
@@ -202,9 +202,9 @@ class Inspector(Panel):
         for (name, value), height in zip(self._facts, heights, strict=True):
             if y + height > limit:
                 break
-            draw_text(painter, QRectF(rect.left(), y, names - 8, LINE), name, colour=t.secondary, text_font=plain)
+            draw_text(painter, QRectF(rect.left(), y, names - 8, px(LINE)), name, colour=t.secondary, text_font=plain)
             place = QRectF(rect.left() + names, y, rect.width() - names, height)
-            if height <= LINE:
+            if height <= px(LINE):
                 draw_text(painter, place, value, text_font=plain)
             else:
                 painter.setFont(plain)
@@ -227,28 +227,29 @@ class Inspector(Panel):
         t = theme()
         phases = phase_times(self._events)
         total = sum(ns for _, ns in phases)
-        if not total or y + 30 > rect.bottom():
+        if not total or y + px(30) > rect.bottom():
             return y
         x = rect.left()
         painter.save()
         for (_, ns), colour in zip(phases, self._phase_colours(), strict=True):
             width = rect.width() * ns / total
-            painter.fillRect(QRectF(x, y, max(0.0, width - 1), 8), colour)
+            painter.fillRect(QRectF(x, y, max(0.0, width - 1), px(8)), colour)
             x += width
         painter.restore()
-        y += 12
+        y += px(8) + 4
+        side, line = px(8), px(16)
         small, x = font(11), rect.left()
         for (name, ns), colour in zip(phases, self._phase_colours(), strict=True):
             text = f"{name} {format_ms(ns / 1e6)}"
-            width = 14 + text_width(text, small) + 12
+            width = side + px(6) + text_width(text, small) + 12
             if x + width - 12 > rect.right() and x > rect.left():
-                x, y = rect.left(), y + 16
-            if y + 16 > rect.bottom():
+                x, y = rect.left(), y + line
+            if y + line > rect.bottom():
                 break
-            painter.fillRect(QRectF(x, y + 4, 8, 8), colour)
-            draw_text(painter, QRectF(x + 13, y, width, 16), text, colour=t.secondary, text_font=small)
+            painter.fillRect(QRectF(x, y + (line - side) // 2, side, side), colour)
+            draw_text(painter, QRectF(x + side + px(5), y, width, line), text, colour=t.secondary, text_font=small)
             x += width
-        return y + 16
+        return y + line
 
     def _paint_scheduled(self, painter: QPainter, rect: QRectF, y: float) -> None:
         """One chip for each scheduled request: its colour, its name, its tokens. A click selects it."""
@@ -256,28 +257,28 @@ class Inspector(Panel):
         assert self._view is not None
         t = theme()
         small, x = font(11), rect.left()
-        scheduled = self._events.scheduled
+        scheduled, chip, side = self._events.scheduled, px(CHIP), px(10)
         for index, share in enumerate(scheduled):
             request = self._view.state.requests.get(share.request_id)
             text = f"{share.request_id} +{format_int(share.num_tokens)}"
-            width = 14 + text_width(text, small) + 10
+            width = side + 4 + text_width(text, small) + 10
             if x + width - 10 > rect.right() and x > rect.left():
-                x, y = rect.left(), y + CHIP
-            if y + CHIP > rect.bottom() + 4:
+                x, y = rect.left(), y + chip
+            if y + chip > rect.bottom() + 4:
                 return
-            last_line = y + 2 * CHIP > rect.bottom() + 4
+            last_line = y + 2 * chip > rect.bottom() + 4
             more = f"… {len(scheduled) - index}"
             if last_line and index < len(scheduled) - 1 and x + 2 * width > rect.right():
-                draw_text(painter, QRectF(x, y, 60, CHIP), more, colour=t.secondary, text_font=small)
+                draw_text(painter, QRectF(x, y, px(60), chip), more, colour=t.secondary, text_font=small)
                 return
-            place = QRectF(x, y, width - 4, CHIP)
+            place = QRectF(x, y, width - 4, chip)
             if share.request_id == self.selection.hovered_request:
                 painter.fillRect(place, t.hover)
             colour = request.colour if request is not None else 0
             # A prefill chunk is filled, a decode is faint: as in the other panels.
             kind = "fill" if share.num_tokens > 1 or not share.samples else "faint"
-            draw_swatch(painter, QRectF(x, y + 5, 10, 10), kind, t.request(colour))  # type: ignore[arg-type]
-            draw_text(painter, QRectF(x + 14, y, width, CHIP), text, text_font=small)
+            draw_swatch(painter, QRectF(x, y + (chip - side) // 2, side, side), kind, t.request(colour))  # type: ignore[arg-type]
+            draw_text(painter, QRectF(x + side + 4, y, width, chip), text, text_font=small)
             self._chips.append((place, share.request_id))
             x += width
 
@@ -297,5 +298,5 @@ class Inspector(Panel):
         request_id = self._chip_at(event.position()) if self._events is not None else None
         if request_id is not None:
             self.selection.select(request_id=request_id)
-        elif event.position().y() < HEADER:
+        elif event.position().y() < header():
             self.selection.select()  # back to the step

@@ -11,9 +11,9 @@ from PySide6.QtWidgets import QFrame, QPlainTextEdit, QScrollArea, QSizePolicy, 
 from engine.trace.knobs import Knob, KnobValue
 from widgets.controls import WINDOW_KEYS, Choice, Control, Throttle, ToggleSwitch
 from widgets.knob_texts import REBUILDS_POOL, group_title, knob_text, knob_tooltip, range_label
-from widgets.painting import HEADER, MARGIN, Panel, metrics
+from widgets.painting import MARGIN, Panel, header, metrics
 from widgets.sliders import KnobSlider, RangePair
-from widgets.theme import font, theme, themes
+from widgets.theme import font, px, theme, themes
 from widgets.view import Selection
 
 GROUPS = ("scheduler", "kv_cache", "device", "workload", "sampling")
@@ -33,6 +33,7 @@ class PromptBox(QPlainTextEdit):
         self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAsNeeded)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         self.textChanged.connect(self._fit)
+        themes.changed.connect(self._fit)  # type may be larger
         self._fit()
 
     def insertFromMimeData(self, source: QMimeData) -> None:
@@ -82,14 +83,14 @@ class _Heading(QWidget):
         themes.changed.connect(self.update)
 
     def sizeHint(self) -> QSize:
-        return QSize(100, 40 if self._ruled else 20)
+        return QSize(100, px(40) if self._ruled else px(20))
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
         t = theme()
         if self._ruled:
             painter.setPen(QPen(t.line))
-            painter.drawLine(0, 12, self.width(), 12)
+            painter.drawLine(0, px(12), self.width(), px(12))
         painter.setFont(font(12, bold=True))
         painter.setPen(t.secondary)
         painter.drawText(self.rect().adjusted(0, 0, 0, -3), Qt.AlignmentFlag.AlignBottom, group_title(self._group))
@@ -145,8 +146,9 @@ class KnobPanel(Panel):
         self._scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
 
         layout = QVBoxLayout(self)
-        layout.setContentsMargins(MARGIN, HEADER, 0, MARGIN)
+        self._rows = layout
         layout.setSpacing(4)
+        self.rescale()
         top, bottom = QVBoxLayout(), QVBoxLayout()
         top.setContentsMargins(0, 0, MARGIN, 4)
         top.addWidget(self.scenario)
@@ -289,6 +291,9 @@ class KnobPanel(Panel):
         return self._controls[name]
 
     # ---- texts and looks ------------------------------------------------------------------------------------------
+
+    def rescale(self) -> None:
+        self._rows.setContentsMargins(MARGIN, header(), 0, MARGIN)
 
     def retranslate(self) -> None:
         self.set_title(self.tr("Knobs"))

@@ -16,8 +16,8 @@ from widgets.buttons import Tabs
 from widgets.chart_keys import chart_key
 from widgets.chart_parts import NO_TICKS, Axis, EndLabels, downsample
 from widgets.follow_chip import FollowChip
-from widgets.painting import HEADER, MARGIN, Panel, draw_text, elide, format_int, format_ms, format_number, text_width
-from widgets.theme import font, mix, theme, themes, with_alpha
+from widgets.painting import MARGIN, Panel, draw_text, elide, format_int, format_ms, format_number, header, text_width
+from widgets.theme import font, mix, px, theme, themes, with_alpha
 from widgets.view import Selection, View
 from widgets.visible_steps import Range, step_at_time, time_of
 
@@ -75,8 +75,6 @@ class LatencyPanel(Panel):
         self.plot.setFrameShape(self.plot.Shape.NoFrame)
         self.plot.setMinimumSize(60, 40)
         self.plot.viewport().installEventFilter(self)
-        self._axis.setWidth(AXIS_WIDTH)
-        self._x_axis.setHeight(20)
         self._curves = [pg.PlotCurveItem(connect="finite", antialias=True) for _ in range(3)]
         self._future = [pg.PlotCurveItem(connect="finite", antialias=True) for _ in range(3)]  # paler
         self._cursor = pg.InfiniteLine(angle=90)
@@ -91,15 +89,13 @@ class LatencyPanel(Panel):
         self._unit = QLabel(self.plot)  # above the ticks
         self._unit.setProperty("role", "secondary")
         self._unit.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
-        self._unit.setStyleSheet("font-size: 11px")
-        self._unit.setGeometry(0, 0, AXIS_WIDTH - 2, 14)
         self._unit.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
 
-        row = QHBoxLayout(self)
-        row.setContentsMargins(MARGIN, HEADER, MARGIN, MARGIN - 4)
+        self._row = row = QHBoxLayout(self)
         row.setSpacing(0)
         row.addWidget(self.plot, 1)
         row.addWidget(self._labels)
+        self.rescale()
         self._show_plot(False)
         self.tabs, self.x_tabs = Tabs(self), Tabs(self)
         self.tabs.chosen.connect(lambda _: self._redraw(force=True))
@@ -109,6 +105,13 @@ class LatencyPanel(Panel):
         themes.changed.connect(self._restyle)
         self.retranslate()
         self._restyle()
+
+    def rescale(self) -> None:
+        self._row.setContentsMargins(MARGIN, header(), MARGIN, MARGIN - 4)
+        self._axis.setWidth(px(AXIS_WIDTH))
+        self._x_axis.setHeight(px(20))
+        self._unit.setStyleSheet(f"font-size: {px(11)}px")
+        self._unit.setGeometry(0, 0, px(AXIS_WIDTH) - 2, px(14))
 
     def retranslate(self) -> None:
         self.set_title(self.tr("Latency"))
@@ -191,7 +194,8 @@ class LatencyPanel(Panel):
         for tabs in (self.x_tabs, self.tabs):
             if tabs.isHidden():
                 continue
-            tabs.move(round(right - tabs.width()), 6)
+            tabs.resize(tabs.sizeHint())
+            tabs.move(round(right - tabs.width()), (header() - tabs.height()) // 2)
             right -= tabs.width() + 12
         self._header_room = right - MARGIN
 
@@ -290,7 +294,7 @@ class LatencyPanel(Panel):
         curves = self._curves_of(series, rows)
 
         top, bottom = self._scale_y(curves)
-        buckets = max(50, self.plot.width() - AXIS_WIDTH)
+        buckets = max(50, self.plot.width() - px(AXIS_WIDTH))
         split = len(x) if view.following else max(1, int(np.searchsorted(x, x_now, "right")))
         for index, (item, future) in enumerate(zip(self._curves, self._future, strict=True)):
             item.setVisible(index < len(curves))
@@ -305,7 +309,7 @@ class LatencyPanel(Panel):
                 future.setPen(pg.mkPen(mix(colour, theme().panel, 0.65), width=1))
         self._unit.setText({"latency": self.tr("log") if self._log else "ms", "throughput": self.tr("tok/s"),
                             "kv": "%", "queue": self.tr("requests")}[self.tabs.current])
-        self._unit.setVisible(self.plot.height() >= UNIT_FROM)  # lower down it would stand on the topmost tick
+        self._unit.setVisible(self.plot.height() >= px(UNIT_FROM))  # lower down it would stand on the topmost tick
         self._axis.log = self._log
         measured = any(np.isfinite(curve.values).any() for curve in curves)
         self._axis.limit = bottom + (top - bottom) / HEADROOM if measured else NO_TICKS
@@ -343,7 +347,7 @@ class LatencyPanel(Panel):
         rows = np.flatnonzero(marks.kinds == MARK_KINDS.index("knob"))
         places = [(self._x_at(series, int(marks.steps[row])), int(row)) for row in rows[-200:]]
         shown = [(x, row) for x, row in places if low <= x <= high][-MAX_KNOB_LINES:]
-        pixels = max(1, self.plot.width() - AXIS_WIDTH) / max(1e-9, high - low)
+        pixels = max(1, self.plot.width() - px(AXIS_WIDTH)) / max(1e-9, high - low)
         free_from = float("inf")  # from the right: the newest label is sure to be shown
         for index in range(MAX_KNOB_LINES - 1, -1, -1):
             line, label = self._knob_lines[index], self._knob_labels[index]
@@ -387,7 +391,7 @@ class LatencyPanel(Panel):
             y = self._box.mapViewToScene(QPointF(0, at)).y() if np.isfinite(at) else area.bottom()
             labels.append((y, curve.name, self._value_text(value), QColor(curve.colour)))
         self._labels.x_unit = (self.x_tabs.current == "time" and "s") or self.tr("step")
-        self._labels.x_unit_y = area.bottom() + 11
+        self._labels.x_unit_y = area.bottom() + px(11)
         if self._labels.set_labels(labels, 0.0, area.bottom()):
             self._soon.start(0)
         ttft, p99 = float(series.ttft_p50_ms[row]), float(series.itl_p99_ms[row])
@@ -414,7 +418,7 @@ class LatencyPanel(Panel):
     def _x_under(self, pixel: float) -> float:
         """The place on the x axis below a pixel of the plot."""
         low, high = self._range
-        return low + (pixel - AXIS_WIDTH) / max(1, self.plot.width() - AXIS_WIDTH) * (high - low)
+        return low + (pixel - px(AXIS_WIDTH)) / max(1, self.plot.width() - px(AXIS_WIDTH)) * (high - low)
 
     def eventFilter(self, watched: object, event: QEvent) -> bool:
         kind = event.type()
@@ -427,7 +431,7 @@ class LatencyPanel(Panel):
         elif event.button() == Qt.MouseButton.LeftButton and kind == QEvent.Type.MouseButtonPress:
             self.setFocus(Qt.FocusReason.MouseFocusReason)
             seen = self.steps_in_sight()
-            pixels = max(1, self.plot.width() - AXIS_WIDTH) / max(1e-9, self._range[1] - self._range[0])
+            pixels = max(1, self.plot.width() - px(AXIS_WIDTH)) / max(1e-9, self._range[1] - self._range[0])
             self._pressed = (event.position().x(), seen, pixels) if seen is not None else None
             self._dragging = False
         elif kind == QEvent.Type.MouseMove and self._pressed is not None:
@@ -436,7 +440,7 @@ class LatencyPanel(Panel):
             self._pressed = None
             self.plot.viewport().unsetCursor()
             x = event.position().x()
-            if not self._dragging and x >= AXIS_WIDTH:
+            if not self._dragging and x >= px(AXIS_WIDTH):
                 self.selection.step_requested.emit(round(self._step_at(self._x_under(x))))
         else:
             return False

@@ -20,7 +20,7 @@ from widgets.numbers import (
     format_percent,
     nice_ticks,
 )
-from widgets.panel import HEADER, MARGIN, LegendItem, Panel
+from widgets.panel import MARGIN, LegendItem, Panel, header
 from widgets.swatches import (
     Status,
     Swatch,
@@ -35,7 +35,6 @@ from widgets.swatches import (
 from widgets.text import draw_text, elide, metrics, text_width, title_font
 
 __all__ = [
-    "HEADER",
     "MARGIN",
     "STOP_REASONS",
     "LegendItem",
@@ -55,6 +54,7 @@ __all__ = [
     "format_number",
     "format_percent",
     "hatch_brush",
+    "header",
     "link_path",
     "metrics",
     "nice_ticks",

@@ -14,7 +14,7 @@ from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from widgets.swatches import Swatch, draw_focus_ring, draw_swatch
 from widgets.text import draw_text, text_width, title_font
-from widgets.theme import RADIUS, font, theme, themes
+from widgets.theme import RADIUS, font, px, theme, themes
 from widgets.view import Selection, View
 
 log = logging.getLogger(__name__)
@@ -23,7 +23,11 @@ MARGIN = 12
 """From a panel's edge to what it shows."""
 
 HEADER = 36
-"""Height of the line with title, value and note, from the panel's top edge."""
+
+
+def header() -> int:
+    """Height of the line with title, value and note, from the panel's top edge."""
+    return px(HEADER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +60,8 @@ class Panel(QWidget):
 
     A subclass overrides :meth:`show_view` (work out what changed; call ``update()`` only then),
     :meth:`paint_content` and, for its texts, :meth:`retranslate`, which it calls once at the end of its constructor.
-    A panel made of child widgets gives its layout the margins ``(MARGIN, HEADER, MARGIN, MARGIN)``.
+    A panel made of child widgets gives its layout the margins ``(MARGIN, header(), MARGIN, MARGIN)`` and
+    sets them anew in :meth:`rescale`.
 
     A panel that moves sets :attr:`_moving` in ``show_view`` and takes it back in ``paint_content`` once it has
     painted the last frame of the motion; whoever owns the frame clock calls ``update()`` while
@@ -82,7 +87,8 @@ class Panel(QWidget):
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
         self.setMinimumSize(200, 96)
-        themes.changed.connect(self.update)
+        self._scale = themes.scale
+        themes.changed.connect(self._theme_changed)
 
     # -- what a subclass fills in --
 
@@ -97,6 +103,16 @@ class Panel(QWidget):
 
     def retranslate(self) -> None:
         """Set every text anew; called when the language changes."""
+
+    def rescale(self) -> None:
+        """Set anew what goes with the size of type and is not asked for at every painting: margins, fixed sizes."""
+
+    def _theme_changed(self) -> None:
+        if self._scale != themes.scale:
+            self._scale = themes.scale
+            self.rescale()
+            self.place_corner()
+        self.update()
 
     def is_animating(self) -> bool:
         """True while the panel has motion left to show and can be seen."""
@@ -154,7 +170,7 @@ class Panel(QWidget):
         """Put the corner's widget where it belongs: it was shown, hidden or has another size."""
         if self._corner is not None:
             right, size = self.width() - MARGIN, self._corner.sizeHint()
-            self._corner.setGeometry(right - size.width(), (HEADER - size.height()) // 2, size.width(), size.height())
+            self._corner.setGeometry(right - size.width(), (header() - size.height()) // 2, size.width(), size.height())
             self.update(self._header_rect())
 
     @property
@@ -184,7 +200,8 @@ class Panel(QWidget):
 
     def content_rect(self) -> QRectF:
         """Where :meth:`paint_content` draws."""
-        return QRectF(MARGIN, HEADER, max(0, self.width() - 2 * MARGIN), max(0, self.height() - HEADER - MARGIN))
+        top = header()
+        return QRectF(MARGIN, top, max(0, self.width() - 2 * MARGIN), max(0, self.height() - top - MARGIN))
 
     def sizeHint(self) -> QSize:
         return QSize(480, 240)
@@ -203,7 +220,7 @@ class Panel(QWidget):
     def _paint(self, painter: QPainter, dirty: QRect) -> None:
         self.paint_ground(painter, dirty)
         content = self.content_rect()
-        if content.width() > 0 and content.height() > 0 and dirty.bottom() >= HEADER:
+        if content.width() > 0 and content.height() > 0 and dirty.bottom() >= header():
             if self.failure:
                 self._paint_failure(painter, content)
             else:
@@ -224,7 +241,7 @@ class Panel(QWidget):
             self._paint_header(painter)
 
     def _header_rect(self) -> QRect:
-        return QRect(0, 0, self.width(), HEADER)
+        return QRect(0, 0, self.width(), header())
 
     def _paint_frame(self, painter: QPainter) -> None:
         t = theme()
@@ -242,7 +259,7 @@ class Panel(QWidget):
 
     def _paint_header(self, painter: QPainter) -> None:
         t = theme()
-        line = QRectF(MARGIN, 0, self.width() - 2 * MARGIN - self.corner_width, HEADER)
+        line = QRectF(MARGIN, 0, self.width() - 2 * MARGIN - self.corner_width, header())
         caps, strong, small = title_font(), font(12, bold=True), font(11)
         used = draw_text(painter, line, self._title, colour=t.secondary, text_font=caps)
         if self._value:
@@ -260,14 +277,16 @@ class Panel(QWidget):
                       whole: bool = False) -> int:
         """Draw as many items as fit, right-aligned in ``line``; returns how many. ``whole`` means all or none."""
         small = font(11)
-        widths = [12 + 6 + text_width(item.label, small) for item in items]
+        side = px(10)
+        widths = [side + px(8) + text_width(item.label, small) for item in items]
         count = len(items)
         while count and sum(widths[:count]) + MARGIN * (count - 1) > line.width():
             count = 0 if whole else count - 1
         x = line.right() - sum(widths[:count]) - MARGIN * max(0, count - 1)
         for item, width in zip(items[:count], widths, strict=False):
-            draw_swatch(painter, QRectF(round(x), round(line.center().y()) - 5, 10, 10), item.kind, item.colour)
-            draw_text(painter, QRectF(x + 16, line.top(), width, line.height()), item.label,
+            draw_swatch(painter, QRectF(round(x), round(line.center().y()) - side // 2, side, side), item.kind,
+                        item.colour)
+            draw_text(painter, QRectF(x + side + px(6), line.top(), width, line.height()), item.label,
                       colour=theme().secondary, text_font=small)
             x += width + MARGIN
         return count

@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QMenu, QWidget
 from engine.trace.state import EngineState, RequestView
 from widgets.painting import MARGIN, draw_swatch, draw_text, format_int, stop_reason_text, text_width
 from widgets.rows import RowsPanel
-from widgets.theme import font, mix, theme
+from widgets.theme import font, mix, px, theme
 from widgets.view import Selection, View
 
 TAIL = 200  # characters at a text's end that can matter for one line
@@ -151,6 +151,7 @@ class RequestList(RowsPanel):
             return
         plain, strong, small = font(12), font(12, bold=True), font(11)
         painter.setClipRect(self.rows_rect().adjusted(-MARGIN, 0, MARGIN, 0))
+        side = px(10)
         visible = [self._rows[row] for row in rows]
         id_width = max([self._id_width] + [text_width(r.request_id, strong) + 12 for r in visible])
         for row, request in zip(rows, visible, strict=True):
@@ -159,9 +160,9 @@ class RequestList(RowsPanel):
                 continue
             self._paint_ground(painter, line, request.request_id)
             active = request.status == "running"
-            draw_request_mark(painter, QRectF(line.left(), round(line.center().y()) - 5, 10, 10), request.status,
-                              request.colour)
-            x = line.left() + 18
+            draw_request_mark(painter, QRectF(line.left(), round(line.center().y()) - side // 2, side, side),
+                              request.status, request.colour)
+            x = line.left() + side + px(8)
             draw_text(painter, QRectF(x, line.top(), id_width, line.height()), request.request_id,
                       colour=t.text if active else t.secondary, text_font=strong)
             x += id_width

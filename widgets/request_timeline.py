@@ -14,7 +14,7 @@ from widgets.chart_keys import chart_key
 from widgets.follow_chip import FollowChip
 from widgets.painting import MARGIN, LegendItem, draw_text, format_int, format_ms, nice_ticks, text_width
 from widgets.rows import RowsPanel
-from widgets.theme import font, mix, theme, themes
+from widgets.theme import font, mix, px, theme, themes
 from widgets.view import Selection, View
 from widgets.visible_steps import Range, step_at_time, time_of
 
@@ -97,7 +97,7 @@ class RequestTimeline(RowsPanel):
     time.
     """
 
-    row_height = 15
+    ROW_HEIGHT = 15
 
     def __init__(self, selection: Selection, parent: QWidget | None = None) -> None:
         super().__init__(selection, parent)
@@ -217,7 +217,7 @@ class RequestTimeline(RowsPanel):
     # ---- geometry -------------------------------------------------------------------------------------------------
 
     def rows_area(self) -> QRectF:
-        return super().rows_area().adjusted(0, 0, 0, -AXIS)
+        return super().rows_area().adjusted(0, 0, 0, -px(AXIS))
 
     def _plot_rect(self) -> QRectF:
         return self.rows_area().adjusted(self._names, 0, 0, 0)
@@ -276,7 +276,7 @@ class RequestTimeline(RowsPanel):
     def _paint_axis(self, painter: QPainter, plot: QRectF) -> None:
         t = theme()
         span = (self._end - self._start) / 1e9
-        ticks = nice_ticks(span, max(1, int(plot.width() // 90)))
+        ticks = nice_ticks(span, max(1, int(plot.width() // px(90))))
         step = ticks[1] if len(ticks) > 1 else span
         second = np.ceil(self._start / 1e9 / step) * step
         while second * 1e9 <= self._end:
@@ -285,7 +285,7 @@ class RequestTimeline(RowsPanel):
             text = f"{second:.10g} s"
             width = text_width(text, font(11))
             if x + width / 2 <= plot.right() + 4:
-                draw_text(painter, QRectF(x - width / 2, plot.bottom() + 2, width + 2, AXIS - 2), text,
+                draw_text(painter, QRectF(x - width / 2, plot.bottom() + 2, width + 2, px(AXIS) - 2), text,
                           colour=t.secondary, text_font=font(11))
             second = round(second + step, 9)
 
@@ -314,7 +314,7 @@ class RequestTimeline(RowsPanel):
                     if x1 >= x0:
                         self._paint_span(painter, span.kind, row.colour, x0, x1, middle, faded)
                     if span.kind == "preempted" and start == span.start_ns >= self._start:
-                        painter.fillRect(QRectF(x0 - 1, middle - 6, 2, 12),
+                        painter.fillRect(QRectF(x0 - 1, middle - px(6), 2, 2 * px(6)),
                                          _span_colours(t.name, "preempted", 0, faded)[0])
 
     @staticmethod
@@ -324,11 +324,13 @@ class RequestTimeline(RowsPanel):
         ink, edge = _span_colours(theme().name, kind, colour, faded)
         if kind == "prefill":
             gap = 1.0 if width >= 4 else 0.0  # so that chunk follows chunk visibly
-            painter.fillRect(QRectF(x0, middle - 5, width - gap, 10), ink)
+            half = px(5)
+            painter.fillRect(QRectF(x0, middle - half, width - gap, 2 * half), ink)
             if width >= 6 and edge is not None:
-                painter.fillRect(QRectF(x0, middle + 4, width - gap, 1), edge)
+                painter.fillRect(QRectF(x0, middle + half - 1, width - gap, 1), edge)
         elif kind == "decode":
-            painter.fillRect(QRectF(x0, middle - 3, width, 6), ink)
+            half = px(3)
+            painter.fillRect(QRectF(x0, middle - half, width, 2 * half), ink)
         elif kind == "waiting":
             painter.fillRect(QRectF(x0, middle - 1, width, 2), ink)
         else:

@@ -7,7 +7,7 @@ from PySide6.QtGui import QKeyEvent, QMouseEvent, QPainter, QWheelEvent
 from PySide6.QtWidgets import QWidget
 
 from widgets.painting import MARGIN, Panel
-from widgets.theme import mix, theme
+from widgets.theme import mix, px, theme
 from widgets.view import Selection
 
 BAR = 6  # width of the scroll bar, in the panel's right margin
@@ -17,7 +17,7 @@ class RowsPanel(Panel):
     """The subclass says how many rows there are (:meth:`set_row_count`), paints them (:meth:`paint_content`, from
     ``first_row`` on) and hears of the pointer (:meth:`row_hovered`, :meth:`row_clicked`)."""
 
-    row_height = 24
+    ROW_HEIGHT = 24
 
     def __init__(self, selection: Selection, parent: QWidget | None = None) -> None:
         super().__init__(selection, parent)
@@ -27,6 +27,13 @@ class RowsPanel(Panel):
         self.setMouseTracking(True)
 
     # ---- geometry -------------------------------------------------------------------------------------------------
+
+    @property
+    def row_height(self) -> int:
+        return px(self.ROW_HEIGHT)
+
+    def rescale(self) -> None:
+        self.set_row_count(self._count)
 
     @property
     def row_count(self) -> int:

@@ -17,7 +17,7 @@ from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 from engine.trace.metrics import MARK_KINDS, StepSeries
 from widgets.mark_bins import MARK_HEIGHT, draw_marks
 from widgets.painting import format_int
-from widgets.theme import theme, themes, with_alpha
+from widgets.theme import px, theme, themes, with_alpha
 from widgets.visible_steps import VisibleSteps
 
 HANDLE = 7
@@ -77,10 +77,10 @@ class Scrubber(QWidget):
         themes.changed.connect(self.update)
 
     def sizeHint(self) -> QSize:
-        return QSize(360, 36)
+        return QSize(360, px(36))
 
     def minimumSizeHint(self) -> QSize:
-        return QSize(96, 36)
+        return QSize(96, px(36))
 
     def share(self, steps: VisibleSteps) -> None:
         """Show the part of the run that the charts show."""
@@ -270,8 +270,9 @@ class Scrubber(QWidget):
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
         t = theme()
-        track_y = (self.height() + MARK_HEIGHT) / 2
-        top = track_y - MARK_HEIGHT - 4
+        marks = px(MARK_HEIGHT)
+        track_y = (self.height() + marks) / 2
+        top = track_y - marks - 4
         if self._last > self._first and self._series is not None and len(self._series.marks):
             self._refresh_picture()
             self._paint_marks(painter, top)
@@ -315,7 +316,7 @@ class Scrubber(QWidget):
         start, end = self._picture_range
         painter.save()
         painter.setClipRect(QRectF(HANDLE - 1, 0, width + 2, self.height()))
-        painter.drawImage(QRectF(HANDLE + (start - low) * scale, top, max(1.0, (end - start) * scale), MARK_HEIGHT),
+        painter.drawImage(QRectF(HANDLE + (start - low) * scale, top, max(1.0, (end - start) * scale), px(MARK_HEIGHT)),
                           self._picture)
         painter.restore()
 
@@ -348,9 +349,9 @@ class Scrubber(QWidget):
         t = theme()
         for x, count in zip((at + HANDLE + 1.5).tolist(), counts.tolist(), strict=True):
             painter.setPen(QPen(QColor(t.panel), 3))  # so that it stands off from the marks
-            painter.drawLine(QPointF(x, top - 3), QPointF(x, top + MARK_HEIGHT))
+            painter.drawLine(QPointF(x, top - 3), QPointF(x, top + px(MARK_HEIGHT)))
             painter.setPen(QPen(QColor(t.text), 1.2))
-            painter.drawLine(QPointF(x, top - 3), QPointF(x, top + MARK_HEIGHT))
+            painter.drawLine(QPointF(x, top - 3), QPointF(x, top + px(MARK_HEIGHT)))
             painter.setBrush(QColor(t.text) if count > 1 else QColor(t.panel))
             painter.drawPolygon(QPolygonF([QPointF(x, top - 3), QPointF(x + 7, top), QPointF(x, top + 3)]))
 

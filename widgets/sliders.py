@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QLineEdit, QToolTip, QWidget
 from engine.trace.knobs import Knob, KnobError, KnobValue
 from widgets.controls import Control
 from widgets.scale import Scale
-from widgets.theme import font, theme
+from widgets.theme import font, px, theme
 
 TRACK = 16  # pixels of the line with the slider, below the header line
 HANDLE = 6  # radius
@@ -29,7 +29,7 @@ class _NumberControl(Control):
         self.setMouseTracking(True)
 
     def sizeHint(self) -> QSize:
-        return QSize(200, self.line_height() + TRACK)
+        return QSize(200, self.line_height() + px(TRACK))
 
     @property
     def dragging(self) -> bool:
@@ -126,7 +126,7 @@ class _NumberControl(Control):
         editor.setFrame(False)
         editor.setStyleSheet("QLineEdit { border: none; padding: 0; min-height: 0; font-weight: 600; }"
                              f"QLineEdit[invalid=\"true\"] {{ color: {theme().bad}; }}")
-        width = max(72, self._value_rect.width() + 16)
+        width = max(px(72), self._value_rect.width() + 16)
         editor.setGeometry(self.width() - width, 0, width, self.line_height())
         if begin_with is None:
             editor.selectAll()
@@ -190,7 +190,7 @@ class _NumberControl(Control):
     def _paint_track(self, painter: QPainter, start: float, end: float, handles: Sequence[float]) -> None:
         t = theme()
         _, accent, handle = self.colours()
-        y = self.line_height() + TRACK / 2 - 1
+        y = self.line_height() + px(TRACK) / 2 - 1
         painter.setPen(Qt.PenStyle.NoPen)
         painter.setBrush(QColor(t.line))
         painter.drawRoundedRect(QRectF(0, y - 2, self.width(), 4), 2, 2)

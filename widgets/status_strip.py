@@ -12,7 +12,7 @@ from PySide6.QtGui import QHelpEvent, QPainter, QPaintEvent
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from widgets.painting import draw_text, text_width
-from widgets.theme import font, theme, themes
+from widgets.theme import font, px, theme, themes
 
 GAP = 20
 
@@ -49,10 +49,10 @@ class StatusStrip(QWidget):
             self.update()
 
     def sizeHint(self) -> QSize:
-        return QSize(800, 28)
+        return QSize(800, px(28))
 
     def minimumSizeHint(self) -> QSize:
-        return QSize(100, 28)
+        return QSize(100, px(28))
 
     def shown_items(self) -> list[StatusItem]:
         """The items that found room when the strip was last painted."""

@@ -9,12 +9,16 @@ from typing import NamedTuple
 from PySide6.QtCore import QPointF, QRectF, Qt
 from PySide6.QtGui import QColor, QFont, QFontMetricsF, QPainter, QStaticText, QTextLayout, QTransform
 
-from widgets.theme import font, theme
+from widgets.theme import font, theme, themes
+
+
+def title_font(size: int = 11) -> QFont:
+    """Panel titles and group headings: small, spaced capitals (Chinese stays as it is)."""
+    return _title_font(size, themes.scale)
 
 
 @lru_cache(maxsize=32)
-def title_font(size: int = 11) -> QFont:
-    """Panel titles and group headings: small, spaced capitals (Chinese stays as it is)."""
+def _title_font(size: int, _scale: float) -> QFont:
     result = QFont(font(size, bold=True))
     result.setCapitalization(QFont.Capitalization.AllUppercase)
     result.setLetterSpacing(QFont.SpacingType.AbsoluteSpacing, 0.7)

@@ -98,20 +98,31 @@ LIGHT = Theme("light", "#f3f5f8", "#ffffff", "#f3f5f8", "#dde3ea", "#1a2129", "#
               "#c62f2f", "#14804a", on_accent="#ffffff")
 
 
+SMALLEST_SCALE, LARGEST_SCALE = 0.8, 2.0
+
+
 class Themes(QObject):
-    """Holds the theme in force."""
+    """Holds the theme in force, and how large type is."""
 
     changed = Signal()
 
     def __init__(self) -> None:
         super().__init__()
         self._current = DARK
+        self.scale = 1.0
 
     def set(self, name: str) -> None:
         """Switch to "dark" or "light"; everybody who paints hears of it through ``changed``."""
         wanted = LIGHT if name == "light" else DARK
         if wanted is not self._current:
             self._current = wanted
+            self.changed.emit()
+
+    def set_scale(self, scale: float) -> None:
+        """Make type, and what has to go with it, ``scale`` times as large as designed."""
+        scale = min(LARGEST_SCALE, max(SMALLEST_SCALE, scale))
+        if scale != self.scale:
+            self.scale = scale
             self.changed.emit()
 
     @property
@@ -124,6 +135,11 @@ themes = Themes()
 
 def theme() -> Theme:
     return themes.current
+
+
+def px(length: float) -> int:
+    """A length that goes with the size of type, in whole pixels."""
+    return round(length * themes.scale)
 
 
 # ---- colour arithmetic -----------------------------------------------------------------------------------------------
@@ -195,12 +211,17 @@ def load_fonts() -> list[str]:
 _loaded: dict[Path, int] = {}
 
 
-@lru_cache(maxsize=64)
 def font(size: int = 12, *, bold: bool = False, mono: bool = False) -> QFont:
-    """A font of ``size`` pixels with tabular figures. Panels use two sizes: 12 for content, 11 for notes.
+    """A font of ``size`` pixels (as designed: larger where type is) with tabular figures. Panels use two sizes: 12 for
+    content, 11 for notes.
 
     The same request gives the same object, so that what was measured with it can be kept: copy before changing it.
     """
+    return _font(px(size), bold, mono)
+
+
+@lru_cache(maxsize=256)
+def _font(size: int, bold: bool, mono: bool) -> QFont:
     result = QFont()
     result.setFamilies(MONO_FAMILIES if mono else TEXT_FAMILIES)
     result.setPixelSize(size)
@@ -236,16 +257,17 @@ def style_sheet(of: Theme) -> str:
         "disabled": mix(of.panel, of.secondary, 0.6).name(),
         "family": ", ".join(f'"{family}"' for family in TEXT_FAMILIES),
         "icons": ICONS_FOLDER.as_posix(), "name": of.name,
+        "text_px": f"{px(12)}px", "small_px": f"{px(11)}px", "control_px": f"{px(20)}px", "item_px": f"{px(24)}px",
     }
     return Template(_STYLE).substitute(colours)
 
 
 _STYLE = """
-* { font-family: $family; font-size: 12px; }
+* { font-family: $family; font-size: $text_px; }
 QWidget { color: $text; }
 QMainWindow, QDialog, QMessageBox, QWizard { background: $background; }
 QLabel { background: transparent; }
-QLabel[role="title"] { color: $secondary; font-size: 11px; font-weight: 600; }
+QLabel[role="title"] { color: $secondary; font-size: $small_px; font-weight: 600; }
 QLabel[role="secondary"] { color: $secondary; }
 QLabel[role="value"] { font-weight: 600; }
 QLabel[role="warning"] { color: $warning; }
@@ -254,7 +276,7 @@ QLabel[role="good"] { color: $good; }
 QLabel:disabled { color: $disabled; }
 
 QPushButton, QToolButton {
-    background: $panel; border: 1px solid $outline; border-radius: 6px; padding: 4px 12px; min-height: 20px;
+    background: $panel; border: 1px solid $outline; border-radius: 6px; padding: 4px 12px; min-height: $control_px;
 }
 QToolButton { padding: 4px 6px; }
 QPushButton:hover, QToolButton:hover { background: $hover; }
@@ -294,7 +316,7 @@ QLineEdit, QPlainTextEdit, QTextEdit, QTextBrowser, QSpinBox, QDoubleSpinBox, QA
     background: $field; border: 1px solid $outline; border-radius: 4px; padding: 3px 8px;
     selection-background-color: $accent; selection-color: $on_accent; placeholder-text-color: $secondary;
 }
-QLineEdit, QAbstractSpinBox { min-height: 20px; }
+QLineEdit, QAbstractSpinBox { min-height: $control_px; }
 QLineEdit:focus, QPlainTextEdit:focus, QTextEdit:focus, QTextBrowser:focus, QAbstractSpinBox:focus {
     border: 2px solid $accent; padding: 2px 7px;
 }
@@ -312,7 +334,7 @@ QAbstractSpinBox::up-arrow { image: url("$icons/chevron-up-$name.svg"); width: 1
 QAbstractSpinBox::down-arrow { image: url("$icons/chevron-down-$name.svg"); width: 10px; height: 10px; }
 
 QComboBox {
-    background: $panel; border: 1px solid $outline; border-radius: 4px; padding: 3px 8px; min-height: 20px;
+    background: $panel; border: 1px solid $outline; border-radius: 4px; padding: 3px 8px; min-height: $control_px;
 }
 QComboBox:hover { background: $hover; }
 QComboBox:focus { border: 2px solid $accent; padding: 2px 7px; }
@@ -323,7 +345,7 @@ QComboBox QAbstractItemView {
     background: $panel; border: 1px solid $outline; padding: 4px; outline: none;
     selection-background-color: $selected; selection-color: $text;
 }
-QComboBox QAbstractItemView::item { min-height: 24px; padding: 0 8px; border-radius: 4px; }
+QComboBox QAbstractItemView::item { min-height: $item_px; padding: 0 8px; border-radius: 4px; }
 
 QSlider:horizontal { min-height: 20px; }
 QSlider:vertical { min-width: 20px; }
@@ -370,7 +392,7 @@ QHeaderView::section {
 }
 
 QToolTip {
-    background: $panel; color: $text; border: 1px solid $outline; padding: 6px 8px; font-size: 12px;
+    background: $panel; color: $text; border: 1px solid $outline; padding: 6px 8px; font-size: $text_px;
 }
 QMenuBar { background: $background; padding: 2px 4px; }
 QMenuBar::item { background: transparent; padding: 4px 8px; border-radius: 4px; }
@@ -385,7 +407,7 @@ QMenu::indicator { width: 12px; height: 12px; margin-left: 6px; }
 QMenu::indicator:checked { background: $accent; border-radius: 2px; image: url("$icons/check-$name.svg"); }
 QMenu::right-arrow { image: url("$icons/chevron-right-$name.svg"); width: 12px; height: 12px; margin-right: 6px; }
 
-QDockWidget { color: $secondary; font-size: 11px; font-weight: 600; }
+QDockWidget { color: $secondary; font-size: $small_px; font-weight: 600; }
 QDockWidget::title { background: $background; padding: 4px 8px; text-align: left; }
 QMainWindow::separator, QSplitter::handle { background: $background; }
 QMainWindow::separator { width: 8px; height: 8px; }

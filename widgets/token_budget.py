@@ -24,7 +24,7 @@ from widgets.painting import (
     text_width,
 )
 from widgets.stacked_bars import highest, spread, stack_columns
-from widgets.theme import font, mix, theme, themes, with_alpha
+from widgets.theme import font, mix, px, theme, themes, with_alpha
 from widgets.view import Selection, View
 from widgets.visible_steps import Range
 
@@ -135,8 +135,8 @@ class TokenBudget(Panel):
     def _lay_out(self, rect: QRectF) -> None:
         assert self._view is not None
         series, step = self._view.series, self._view.state.step
-        ratio = self.devicePixelRatioF()
-        left = rect.left() + 38
+        ratio, axis = self.devicePixelRatioF(), px(_AXIS)
+        left = rect.left() + px(38)
         room = max(1, int((rect.right() - left) * ratio))  # device pixels
         self._current = series.index_of(step)
         seen = self.selection.visible.range_at(step, int(series.step[0]))
@@ -159,8 +159,8 @@ class TokenBudget(Panel):
         else:
             self._rows = np.arange(self._first, self._end)
         self._edges = np.arange(bars + 1) * room // (bars if bars < self._end - self._first else columns)
-        self._plot = QRectF(round(left * ratio) / ratio, round((rect.top() + _AXIS) * ratio) / ratio,
-                            room / ratio, max(1.0, rect.height() - 2 * _AXIS))
+        self._plot = QRectF(round(left * ratio) / ratio, round((rect.top() + axis) * ratio) / ratio,
+                            room / ratio, max(1.0, rect.height() - 2 * axis))
         self._set_legend()
 
     def _top(self, series: StepSeries) -> tuple[float, float]:
@@ -185,7 +185,7 @@ class TokenBudget(Panel):
 
     def row_at(self, position: QPointF) -> int:
         """The row of the series whose bar is under a point, -1 for none."""
-        if not self._plot.adjusted(0, -_AXIS, 0, _AXIS).contains(position) or not len(self._rows):
+        if not self._plot.adjusted(0, -px(_AXIS), 0, px(_AXIS)).contains(position) or not len(self._rows):
             return -1
         pixel = int((position.x() - self._plot.left()) * self.devicePixelRatioF())
         bar = int(np.searchsorted(self._edges, pixel, "right")) - 1
@@ -198,7 +198,7 @@ class TokenBudget(Panel):
         if self._view is None or self._view.series.n == 0 or self._view.series.index_of(self._view.state.step) < 0:
             draw_text(painter, rect, self.tr("No step yet"), colour=t.secondary, align=_CENTRE)
             return
-        if rect.height() < 3 * _AXIS:
+        if rect.height() < 3 * px(_AXIS):
             return
         series = self._view.series
         self._lay_out(rect)
@@ -256,17 +256,18 @@ class TokenBudget(Panel):
     def _paint_scale(self, painter: QPainter, top: float) -> None:
         t, small = theme(), font(11)
         height = self._plot.height()
-        ticks = [tick for tick in nice_ticks(top, 2 if height < 90 else 4) if (top - tick) / top * height >= 16]
+        ticks = [tick for tick in nice_ticks(top, 2 if height < px(90) else 4)
+                 if (top - tick) / top * height >= px(16)]
         ticks.append(top)
         last = ticks[-1]
         for tick in ticks:
             y = round(self._y(tick, top))
             painter.fillRect(QRectF(self._plot.left(), y, self._plot.width(), 1), QColor(t.line))
             # The uppermost says what is counted.
-            draw_text(painter, QRectF(0, y - 8, self._plot.left() - 8, 16), format_int(tick),
+            draw_text(painter, QRectF(0, y - px(8), self._plot.left() - 8, 2 * px(8)), format_int(tick),
                       colour=t.secondary, text_font=small, align=_RIGHT)
             if tick == last:
-                draw_text(painter, QRectF(self._plot.left() - 38, y - 22, 60, 14), self.tr("tokens"),
+                draw_text(painter, QRectF(self._plot.left() - px(38), y - px(22), px(60), px(14)), self.tr("tokens"),
                           colour=t.secondary, text_font=small)
 
     def _paint_budget(self, painter: QPainter, series: StepSeries, top: float, largest: float) -> None:
@@ -282,7 +283,7 @@ class TokenBudget(Panel):
         painter.setPen(QPen(QColor(t.warning), 1.5, style))
         painter.drawPolyline(QPolygonF(points))
         if largest > top:
-            draw_text(painter, QRectF(self._plot.left(), self._plot.top() + 3, self._plot.width() - 4, 14),
+            draw_text(painter, QRectF(self._plot.left(), self._plot.top() + 3, self._plot.width() - 4, px(14)),
                       self.tr("budget {n} lies above ↑").format(n=format_int(float(budget[-1]))),
                       colour=t.warning, text_font=font(11), align=_RIGHT)
 
@@ -329,8 +330,8 @@ class TokenBudget(Panel):
                 left = x - 5.0 - width
             else:
                 continue
-            draw_text(painter, QRectF(left, self._plot.top() - _AXIS, width + 1, _AXIS - 2), text, colour=t.accent,
-                      text_font=small)
+            draw_text(painter, QRectF(left, self._plot.top() - px(_AXIS), width + 1, px(_AXIS) - 2), text,
+                      colour=t.accent, text_font=small)
             free = min(left, x) - 8
 
     def _paint_steps(self, painter: QPainter, series: StepSeries) -> None:
@@ -338,7 +339,7 @@ class TokenBudget(Panel):
         t, small = theme(), font(11)
         steps = series.step
         first, last = int(steps[self._first]), int(steps[self._end - 1])
-        line = QRectF(self._plot.left(), self._plot.bottom() + 4, self._plot.width(), _AXIS - 4)
+        line = QRectF(self._plot.left(), self._plot.bottom() + 4, self._plot.width(), px(_AXIS) - 4)
         interval = 1
         while interval * self._bar < text_width(format_int(last), small) + 40:
             interval = interval * 10 // 4 if str(interval)[0] == "2" else interval * 2

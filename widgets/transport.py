@@ -15,7 +15,7 @@ from widgets.buttons import ElidedLabel, IconButton, MenuButton, TextButton
 from widgets.conditions import GaugeEditor, condition_text
 from widgets.painting import draw_text, format_bytes, format_int, text_width
 from widgets.scrubber import Loop, Scrubber
-from widgets.theme import RADIUS, font, theme, themes, with_alpha
+from widgets.theme import RADIUS, font, px, theme, themes, with_alpha
 
 Source = Literal["live", "paused", "replay", "loading", "finished", "failed", "none"]
 
@@ -92,7 +92,7 @@ class SourceChip(QWidget):
                 "none": self.tr("NO RUN")}[self._source]
 
     def sizeHint(self) -> QSize:
-        return QSize(round(text_width(self.text(), font(11, bold=True))) + 36, 22)
+        return QSize(round(text_width(self.text(), font(11, bold=True))) + px(36), px(22))
 
     def paintEvent(self, event: QPaintEvent) -> None:
         t = theme()
@@ -103,8 +103,16 @@ class SourceChip(QWidget):
         area = QRectF(self.rect()).adjusted(0.5, 0.5, -0.5, -0.5)
         painter.setPen(Qt.PenStyle.NoPen)
         painter.setBrush(with_alpha(colour, 0.18))
-        painter.drawRoundedRect(area, 11, 11)
-        x, y = 15.0, area.center().y()
+        painter.drawRoundedRect(area, area.height() / 2, area.height() / 2)
+        painter.save()
+        painter.translate(px(15), area.center().y())
+        painter.scale(themes.scale, themes.scale)
+        self._paint_mark(painter, colour)
+        painter.restore()
+        draw_text(painter, area.adjusted(px(25), 0, -6, 0), self.text(), colour=colour, text_font=font(11, bold=True))
+
+    def _paint_mark(self, painter: QPainter, colour: QColor) -> None:
+        x = y = 0.0
         if self._source == "loading":
             ring = QRectF(x - 5, y - 5, 10, 10)
             painter.setBrush(Qt.BrushStyle.NoBrush)
@@ -128,7 +136,6 @@ class SourceChip(QWidget):
                 painter.drawLine(QPointF(x - 4, y + 4), QPointF(x + 4, y - 4))
             else:
                 painter.drawRect(QRectF(x - 4, y - 4, 8, 8))
-        draw_text(painter, area.adjusted(25, 0, -6, 0), self.text(), colour=colour, text_font=font(11, bold=True))
 
 
 class TransportBar(QWidget):
@@ -206,10 +213,10 @@ class TransportBar(QWidget):
         self._show(self._status, everything=True)
 
     def sizeHint(self) -> QSize:
-        return QSize(1200, 48)
+        return QSize(1200, px(36) + 12)
 
     def minimumSizeHint(self) -> QSize:
-        return QSize(640, 48)
+        return QSize(640, px(36) + 12)
 
     @staticmethod
     def _stride() -> int:
@@ -404,7 +411,7 @@ class TransportBar(QWidget):
         buttons = [self.first, self.back, self.play, self.forward, self.last]
         fixed = [self.chip, *buttons, self.position, *([self.record] if not self.record.isHidden() else [])]
         widths = [w.sizeHint().width() for w in fixed] + [
-            min(80, w.sizeHint().width()) if w is self.title else w.sizeHint().width() for w in optional]
+            min(px(80), w.sizeHint().width()) if w is self.title else w.sizeHint().width() for w in optional]
         return sum(widths) + 140 + 12 * (len(widths) + 2)  # 140: the scrubber
 
     def changeEvent(self, event: QEvent) -> None:

@@ -9,7 +9,6 @@ from PySide6.QtCore import QEvent, QRectF, Qt
 from PySide6.QtGui import QColor, QImage, QPainter
 
 from widgets.painting import (
-    HEADER,
     MARGIN,
     STOP_REASONS,
     LegendItem,
@@ -25,6 +24,7 @@ from widgets.painting import (
     format_ms,
     format_number,
     format_percent,
+    header,
     nice_ticks,
     stop_reason_text,
     text_width,
@@ -168,7 +168,7 @@ def test_panel_paints_frame_and_content(panel) -> None:
     assert image.pixelColor(0, 0) == QColor(t.background)
     assert image.pixelColor(200, 0) == QColor(t.line)
     assert image.pixelColor(200, 60) == QColor(t.panel)
-    assert panel.painted[-1] == QRectF(MARGIN, HEADER, 400 - 2 * MARGIN, 120 - HEADER - MARGIN)
+    assert panel.painted[-1] == QRectF(MARGIN, header(), 400 - 2 * MARGIN, 120 - header() - MARGIN)
 
 
 def test_panel_follows_the_theme(panel) -> None:
@@ -216,7 +216,7 @@ def test_a_note_says_it_in_fewer_words_where_there_is_little_room(panel) -> None
     def note_at(width: int) -> set[tuple[int, int, int]]:
         panel.resize(width, 120)
         image = panel.grab().toImage()
-        return {(x - width, y, image.pixel(x, y)) for x in range(width // 2, width) for y in range(4, HEADER)}
+        return {(x - width, y, image.pixel(x, y)) for x in range(width // 2, width) for y in range(4, header())}
 
     panel.set_title("Requests")
     panel.set_note("3 running, 2 waiting, 12 done", "3 running")
@@ -244,7 +244,7 @@ def test_a_panel_that_fails_says_so_and_never_raises(panel, qtbot, monkeypatch, 
     failed = panel.grab().toImage()
     assert len(panel.painted) == before  # what failed is not tried again
     red = QColor(theme().bad).rgb()
-    assert any(failed.pixel(x, y) == red for x in range(failed.width()) for y in range(HEADER, failed.height()))
+    assert any(failed.pixel(x, y) == red for x in range(failed.width()) for y in range(header(), failed.height()))
     panel.recover()
     panel._moving = False
     assert panel.grab().toImage() == good

@@ -7,6 +7,7 @@ import re
 import pytest
 from PySide6.QtGui import QColor, QFontInfo
 from PySide6.QtWidgets import QPushButton
+from pytestqt.qtbot import QtBot
 
 from widgets.theme import (
     DARK,
@@ -19,6 +20,7 @@ from widgets.theme import (
     ink_on,
     load_fonts,
     mix,
+    px,
     style_sheet,
     themes,
 )
@@ -107,3 +109,25 @@ def test_setting_the_theme_tells_once(qtbot) -> None:
     finally:
         themes.set("dark")
         themes.changed.disconnect(listener)
+
+
+def test_type_and_what_goes_with_it_are_as_large_as_asked_for(qtbot: QtBot) -> None:
+    changes: list[float] = []
+
+    def note() -> None:
+        changes.append(themes.scale)
+
+    themes.changed.connect(note)
+    plain = font(12)
+    try:
+        for scale, wanted in ((1.5, 1.5), (9.0, 2.0), (0.1, 0.8)):
+            themes.set_scale(scale)
+            assert themes.scale == wanted
+            assert font(12).pixelSize() == px(12) == round(12 * wanted)
+            assert f"font-size: {px(12)}px" in style_sheet(DARK)
+        themes.set_scale(0.8)
+        assert changes == [1.5, 2.0, 0.8]  # and once each
+    finally:
+        themes.changed.disconnect(note)
+        themes.set_scale(1.0)
+    assert font(12) is plain

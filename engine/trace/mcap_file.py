@@ -19,7 +19,7 @@ import zstandard
 
 MAGIC = b"\x89MCAP0\r\n"
 HEADER, FOOTER, SCHEMA, CHANNEL, MESSAGE, CHUNK = 0x01, 0x02, 0x03, 0x04, 0x05, 0x06
-ATTACHMENT, ATTACHMENT_INDEX, METADATA, SUMMARY_OFFSET, DATA_END = 0x09, 0x0A, 0x0C, 0x0E, 0x0F
+MESSAGE_INDEX, ATTACHMENT, ATTACHMENT_INDEX, METADATA, SUMMARY_OFFSET, DATA_END = 0x07, 0x09, 0x0A, 0x0C, 0x0E, 0x0F
 
 MAX_CHUNK_BYTES = 128 << 20
 """Largest chunk that is read, compressed or not: a snapshot of a pool of a million blocks takes 40 MB."""
@@ -61,6 +61,14 @@ class Channel(NamedTuple):
     topic: str
     encoding: str
     metadata: dict[str, str]
+
+
+class Footer(NamedTuple):
+    """Where the summary begins (0: there is none) and where its offsets do, and the checksum of both (0: none)."""
+
+    summary_start: int
+    offsets_start: int
+    checksum: int
 
 
 class Attachment(NamedTuple):
@@ -178,6 +186,22 @@ def parse_channel(body: memoryview) -> tuple[int, Channel]:
     return channel_id, Channel(fields.text(), fields.text(), fields.text_map())
 
 
+def parse_header(body: bytes) -> tuple[str, str]:
+    """The profile, and the name of the program that wrote the file."""
+    fields = _Fields(memoryview(body))
+    return fields.text(), fields.text()
+
+
+def parse_message_index(body: bytes) -> tuple[int, list[tuple[int, int]]]:
+    """The channel, and the time and the place in the chunk of each of its messages."""
+    fields = _Fields(memoryview(body))
+    channel_id, length = fields.take("<HI")
+    entries = fields.bytes(length)
+    if length % 16:
+        raise Damage("an index of messages that ends in the middle of an entry")
+    return channel_id, list(struct.iter_unpack("<QQ", entries))
+
+
 def parse_metadata(body: bytes) -> tuple[str, dict[str, str]]:
     """The record's name and content."""
     fields = _Fields(memoryview(body))
@@ -201,10 +225,8 @@ def attachments_in_summary(file: BinaryIO, size: int) -> list[Record] | None:
     """Where the attachments are, in order, as the summary at the end has it; None when there is none to be trusted."""
     if not has_end(file, size):
         return None
-    footer = size - len(MAGIC) - 20
-    file.seek(footer)
-    start, offsets_start, checksum = struct.unpack("<QQI", file.read(20))
-    end = footer - 9
+    start, offsets_start, checksum = read_footer(file, size)
+    end = size - len(MAGIC) - 20 - 9
     if not 0 < start <= offsets_start <= end or end - start > MAX_SUMMARY_BYTES:
         return None
     file.seek(start)
@@ -222,6 +244,12 @@ def attachments_in_summary(file: BinaryIO, size: int) -> list[Record] | None:
                     return None
                 found.append(Record(ATTACHMENT, offset + 9, whole - 9))
     return found
+
+
+def read_footer(file: BinaryIO, size: int) -> Footer:
+    """The footer of a file that :func:`has_end`."""
+    file.seek(size - len(MAGIC) - 20)
+    return Footer(*struct.unpack("<QQI", file.read(20)))
 
 
 def has_end(file: BinaryIO, size: int) -> bool:

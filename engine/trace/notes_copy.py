@@ -2,7 +2,8 @@
 
 The copy is the recording byte for byte up to the end of its data; then the notes; then its summary again, with every
 place in it that has moved put right. Notes that are in the recording already are replaced. A recording that was cut off
-stays one: what can be read of it is copied, and the notes follow.
+stays one: what can be read of it is copied, and the notes follow. And one that was damaged stays damaged: where its
+checksums are wrong, those of the copy are.
 """
 
 from __future__ import annotations
@@ -23,10 +24,12 @@ from engine.trace.mcap_file import (
     MAGIC,
     METADATA,
     Damage,
+    Footer,
     Record,
     has_end,
     parse_metadata,
     read_body,
+    read_footer,
     scan,
 )
 from engine.trace.notes import MAX_FILE_BYTES, Note, decode_notes, encode_notes
@@ -84,7 +87,7 @@ class _Layout(NamedTuple):
 
 
 def _find(file: BinaryIO) -> _Layout:
-    size = os.fstat(file.fileno()).st_size
+    size = _size(file)
     if file.read(len(MAGIC)) != MAGIC:
         raise Damage("no MCAP file")
     notes: Record | None = None
@@ -116,31 +119,48 @@ def _copy(source: Path, old: BinaryIO, new: BinaryIO, content: bytes) -> None:
     except Damage:
         raise NotesError(Notice("{path} is not a recording (it is no MCAP file).", path=source)) from None
     old.seek(0)
-    left = layout.data_end
-    while left:
-        piece = old.read(min(left, COPY_BYTES))
-        if not piece:
-            raise NotesError(Notice("{path} became shorter while it was read.", path=source))
+    checksum = 0
+    for piece in _pieces(source, old, layout.data_end):
         new.write(piece)
-        left -= len(piece)
+        checksum = zlib.crc32(piece, checksum)
     body = _text(NOTES_METADATA) + _map({"notes": content})
-    new.write(_record(METADATA, body))
+    notes = _record(METADATA, body)
+    new.write(notes)
     if layout.after is None:
         return  # it was cut off, and says so
-    new.write(_record(DATA_END, struct.pack("<I", 0)))
+    right = checksum
+    for piece in _pieces(source, old, layout.after.offset - 9 - layout.data_end):  # the notes there were
+        right = zlib.crc32(piece, right)
+    (stated,) = struct.unpack("<I", read_body(old, layout.after)[:4].ljust(4, b"\0"))
+    checksum = zlib.crc32(notes, checksum) ^ right ^ stated if stated else 0
+    new.write(_record(DATA_END, struct.pack("<I", checksum)))
     summary = b""
     if layout.whole:
         added = struct.pack("<QQ", layout.data_end, 9 + len(body)) + _text(NOTES_METADATA)
-        summary = _summary(_records(_read_summary(old, layout.after)), added, new.tell())
+        summary = _summary(_read_summary(old, layout.after), added, new.tell(), read_footer(old, _size(old)))
     new.write(summary or _record(FOOTER, bytes(20)))
     new.write(MAGIC)
 
 
+def _pieces(source: Path, file: BinaryIO, count: int) -> Iterator[bytes]:
+    """The next ``count`` bytes."""
+    while count:
+        piece = file.read(min(count, COPY_BYTES))
+        if not piece:
+            raise NotesError(Notice("{path} became shorter while it was read.", path=source))
+        yield piece
+        count -= len(piece)
+
+
 def _read_summary(file: BinaryIO, data_end: Record) -> bytes:
     """Everything between the end of the data and the footer."""
-    size = os.fstat(file.fileno()).st_size - (9 + 20 + len(MAGIC))
+    size = _size(file) - (9 + 20 + len(MAGIC))
     file.seek(data_end.end)
     return file.read(max(0, size - data_end.end))
+
+
+def _size(file: BinaryIO) -> int:
+    return os.fstat(file.fileno()).st_size
 
 
 def _records(data: bytes) -> Iterator[tuple[int, bytes]]:
@@ -153,11 +173,11 @@ def _records(data: bytes) -> Iterator[tuple[int, bytes]]:
         at += 9 + length
 
 
-def _summary(records: Iterable[tuple[int, bytes]], added: bytes, start: int) -> bytes:
+def _summary(old: bytes, added: bytes, start: int, footer_before: Footer) -> bytes:
     """The summary and the footer, for a file in which the summary begins at ``start``; empty if there is none."""
     groups: dict[int, list[bytes]] = {}
     replaced = False
-    for kind, body in records:
+    for kind, body in _records(old):
         if kind == METADATA_INDEX and body[16:] == _text(NOTES_METADATA):
             replaced = True
         elif kind != SUMMARY_OFFSET:  # those are made anew
@@ -173,10 +193,16 @@ def _summary(records: Iterable[tuple[int, bytes]], added: bytes, start: int) -> 
         if group:
             offsets += _record(SUMMARY_OFFSET, struct.pack("<BQQ", kind, start + len(data), len(group)))
         data += group
-    footer = struct.pack("<QQ", start, start + len(data))
+    before = _footer(footer_before.summary_start, footer_before.offsets_start)
+    wrong = zlib.crc32(old + before) ^ footer_before.checksum if footer_before.checksum else 0
+    footer = _footer(start, start + len(data))
     data += offsets
-    checksum = zlib.crc32(data + struct.pack("<BQ", FOOTER, 20) + footer)
-    return data + _record(FOOTER, footer + struct.pack("<I", checksum))
+    return data + footer + struct.pack("<I", zlib.crc32(data + footer) ^ wrong)
+
+
+def _footer(start: int, offsets_start: int) -> bytes:
+    """The footer's record but for the checksum, which is about it too."""
+    return struct.pack("<BQQQ", FOOTER, 20, start, offsets_start)
 
 
 def _count_metadata(statistics: bytes) -> bytes:

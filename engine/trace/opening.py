@@ -12,8 +12,10 @@ from typing import BinaryIO
 
 import zstandard
 
+from engine.trace import opening_index
 from engine.trace.events import SCHEMA_VERSION, RunInfo, decode_step
 from engine.trace.index import BlockBuilder
+from engine.trace.integrity import is_as_written, is_consistent
 from engine.trace.mcap_file import (
     CHANNEL,
     CHUNK,
@@ -35,7 +37,7 @@ from engine.trace.mcap_file import (
 )
 from engine.trace.opening_index import IndexedPart
 from engine.trace.plausible import find_implausible, parse_info
-from engine.trace.recorded import Place, Recording, RecordingError
+from engine.trace.recorded import HARMLESS, INDEX_REBUILT, Place, Recording, RecordingError
 from engine.trace.recording import END_METADATA, RUN_METADATA, SNAPSHOT_TOPIC, STEP_TOPIC
 from engine.trace.source import SNAPSHOT_INTERVAL, Notice
 from engine.trace.state import CONTRADICTIONS, EngineState, Snapshot, decode_snapshot, encode_snapshot
@@ -67,11 +69,15 @@ class Opening:
         self.snapshot_found = False
         self.in_chunk = 0  # usable steps in the chunk that is being read
         self.builder: BlockBuilder | None = None  # while the steps of a damaged block of the index are read
+        self.as_written: bool | None = None  # to the last byte; None: nobody has looked, or the file does not tell
 
     # ---- the whole file ------------------------------------------------------------------------------------------
 
     def open(self) -> Recording:
         self._check_magic()
+        small = self.size <= opening_index.CHECK_BYTES
+        if small:
+            self.as_written = is_as_written(self.file, self.size)
         start = len(MAGIC)
         if self.size > READ_WHOLE_BYTES:
             start = IndexedPart(self).take()
@@ -82,8 +88,19 @@ class Opening:
             raise RecordingError(Notice("{path} cannot be shown: not one step of it can be read. {problem}",
                                         path=self.path, problem=self.warnings[-1]))
         self._judge_end(recording)
-        recording.warnings = self.warnings
+        recording.warnings = [*self.warnings, *recording.warnings]  # which met with damage while it was opened
+        recording.checksum_expected = "checksum" in self.end_metadata
+        recording.checked = small or not self.ended
+        if small and self.ended and not self.stopped and recording.complete and INDEX_REBUILT not in self.warnings:
+            self._look_at_the_rest(recording)
         return recording
+
+    def _look_at_the_rest(self, recording: Recording) -> None:
+        """Everything that is shown was read and is right; and what nobody reads?"""
+        if self.as_written is None:
+            self.as_written = not recording.checksum_expected and is_consistent(self.file, self.size)
+        if not self.as_written:
+            recording.warnings.append(HARMLESS)
 
     def take_records(self, start: int, end: int) -> None:
         """Take everything from ``start`` up to ``end``, or to what ends the recording."""
@@ -223,7 +240,7 @@ class Opening:
         if dropped not in ("", "0"):
             self.warnings.append(Notice("{count} steps after step {step} are missing: they could not be written in "
                                         "time.", count=dropped[:20], step=last))
-        recording.complete = self.ended and not self.stopped and dropped in ("", "0")
+        recording.complete &= self.ended and not self.stopped and dropped in ("", "0")
         if not self.snapshot_found and last - recording.first_step >= 2 * SNAPSHOT_INTERVAL:
             self.warnings.append(Notice("The snapshots are missing; they were made anew from the steps."))
         if recording.first_step < 0 and self.ended:

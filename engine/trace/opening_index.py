@@ -29,7 +29,7 @@ from engine.trace.mcap_file import (
     scan,
 )
 from engine.trace.metrics import TTFT_WINDOW, StepSeries
-from engine.trace.recorded import Block, Place, RecordingError
+from engine.trace.recorded import INDEX_REBUILT, Block, Place, RecordingError
 from engine.trace.recording import SNAPSHOT_TOPIC, STEP_TOPIC
 from engine.trace.source import Notice
 from engine.trace.state import CONTRADICTIONS
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from engine.trace.opening import Opening
 
 CHECK_BYTES = 16 << 20
-"""In files up to this size the checksum of every chunk is checked when they are opened."""
+"""Files up to this size are checked when they are opened, to the last byte; larger ones later: `Recording.check`."""
 
 
 class IndexedPart:
@@ -78,7 +78,7 @@ class IndexedPart:
         else:
             self._resume_series()
         if wrong:
-            self.opening.warnings.append(Notice("A part of the index is damaged; it was made anew from the steps."))
+            self.opening.warnings.append(INDEX_REBUILT)
         return start
 
     def _index_blocks(self) -> list[Attachment]:
@@ -149,7 +149,7 @@ class IndexedPart:
             return False
         if recording._first >= 0 and int(index.series.columns["start_ns"][0]) < int(recording.series.end_ns[-1]):
             return False
-        if self.size > CHECK_BYTES:
+        if self.opening.as_written or self.size > CHECK_BYTES:
             return True
         self.file.seek(block.offset + block.frame.detail_start)
         if zlib.crc32(self.file.read(block.frame.detail_length)) != block.frame.detail_crc:

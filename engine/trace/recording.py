@@ -6,8 +6,9 @@
     channel "snapshot"          the EngineState every 128 steps, at each knob change, and at the start of a recording
                                 that begins in the middle of a run
     attachment "cutaway.index"  what a viewer needs of the last 2,048 steps without reading them (see index.py)
-    metadata "cutaway.end"      how many steps were written and how many were lost, when the file is closed; and the
-                                name of the file in which the recording goes on, if it does
+    metadata "cutaway.end"      how many steps were written and how many were lost, when the file is closed; the name
+                                of the file in which the recording goes on, if it does; and that a checksum of all data
+                                follows, after which comes one of the summary: every byte of the file is in one of them
 
 The file itself grows, chunk by chunk, and a chunk is closed at least every half second: whatever happens to the
 program, everything up to the last chunk is there. A file that has become large is closed, and the recording goes on
@@ -46,6 +47,9 @@ MAX_QUEUED_STEPS = 20_000
 MAX_FILE_BYTES = 4 << 30
 MAX_FILE_CHUNKS = 50_000
 """Beyond either of them the recording goes on in a new file: an index is read whole when its file is opened."""
+
+CHECKSUM = "crc32"
+"""The checksum that follows the data: said before it, so that a checksum that was erased is missed."""
 
 RUN_METADATA = "cutaway.run"
 END_METADATA = "cutaway.end"
@@ -349,7 +353,7 @@ class _StepWriter:
 
     def finish(self, steps: int, dropped: int, goes_on: str = "") -> None:
         self.flush()
-        content = {"steps": str(steps), "dropped": str(dropped)}
+        content = {"steps": str(steps), "dropped": str(dropped), "checksum": CHECKSUM}
         if goes_on:
             content["goes_on"] = goes_on
         self._writer.add_metadata(END_METADATA, content)
@@ -358,7 +362,7 @@ class _StepWriter:
 
 
 def _open_writer(file: _GrowingFile, info: RunInfo) -> _StepWriter:
-    writer = Writer(file, chunk_size=CHUNK_BYTES, compression=CompressionType.ZSTD)
+    writer = Writer(file, chunk_size=CHUNK_BYTES, compression=CompressionType.ZSTD, enable_data_crcs=True)
     writer.start(profile="", library=f"cutaway {info.version}")
     described = msgspec.json.encode(info).decode()
     writer.add_metadata(RUN_METADATA, {"schema": str(info.schema), "info": described})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol, runtime_checkable
 
@@ -84,6 +84,18 @@ class RunSource(Protocol):
         """
         ...
 
+    @property
+    def checked(self) -> bool:
+        """Whether nothing is left for :meth:`check` to look at."""
+        ...
+
+    def check(self, stop: Callable[[], bool], *, thorough: bool = False) -> None:
+        """Look for damage where nobody has looked yet, until ``stop`` says so; ``warnings`` grow by what is found.
+
+        For a thread of its own, if need be. ``thorough`` looks also at what takes long, or is not surely damage.
+        """
+        ...
+
     def close(self) -> None: ...
 
 
@@ -104,6 +116,7 @@ class PagedRun:
     def __init__(self, info: RunInfo) -> None:
         self.info = info
         self.complete = True
+        self.checked = True
         self.warnings: list[str] = []
         self.series = StepSeries()
         self.timeline = Timeline()
@@ -178,6 +191,9 @@ class PagedRun:
 
     def _no_such(self, step: int) -> IndexError:
         return IndexError(f"there is no step {step}: the run has steps {self._first} to {self._last}")
+
+    def check(self, stop: Callable[[], bool], *, thorough: bool = False) -> None:
+        """What is made here is not damaged."""
 
     def close(self) -> None:
         """Nothing to let go of."""

@@ -46,10 +46,7 @@ def verify(source: RunSource, decide: Callable[[StepEvents], Notice | None] | No
     ``decide`` decides a step again and returns what differs; None, and ``not_checked``, if that is not possible.
     """
     found = Verified(not_checked=not_checked, repeated=None if decide is None else True)
-    for warning in source.warnings:
-        found.add(warning)
-        found.whole = False
-    found.whole = found.whole and source.complete
+    _add_warnings(source, found)
     first, last = source.first_step, source.last_step
     if first < 0:
         return found
@@ -88,7 +85,17 @@ def verify(source: RunSource, decide: Callable[[StepEvents], Notice | None] | No
         found.add(error.args[0] if error.args and isinstance(error.args[0], Notice) else
                   Notice("Step {step} contradicts the steps before it ({problem}).", step=first + found.steps,
                          problem=error))
+    source.check(lambda: False, thorough=True)
+    _add_warnings(source, found)
     return found
+
+
+def _add_warnings(source: RunSource, found: Verified) -> None:
+    """What the source warns of, by now: reading a large file finds more than opening it does."""
+    for warning in source.warnings:
+        if warning not in found.problems:
+            found.add(warning)
+    found.whole = found.whole and source.complete and not source.warnings
 
 
 def _compare(source: RunSource, series: StepSeries, found: Verified) -> bool:

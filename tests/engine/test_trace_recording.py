@@ -49,7 +49,7 @@ def test_other_programs_can_read_it(tmp_path: Path) -> None:
         assert [m.log_time for _, _, m in messages] == [s.end_ns for s in steps]
         metadata = {m.name: m.metadata for m in reader.iter_metadata()}
         assert json.loads(metadata["cutaway.run"]["info"])["scenario"] == "random"
-        assert metadata["cutaway.end"] == {"steps": "300", "dropped": "0"}
+        assert metadata["cutaway.end"] == {"steps": "300", "dropped": "0", "checksum": "crc32"}
         schema = next(s for s in summary.schemas.values() if s.name == "cutaway.StepEvents")
         assert schema.encoding == "jsonschema"
         assert "Scheduled" in json.loads(schema.data)["$defs"]

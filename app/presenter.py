@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from app.engine_texts import say
 from app.panels import INTERVALS_S
+from app.recorder_feed import RecorderFeed
 from app.session import LiveSession, Session
 from engine.trace.knobs import KnobValue
 from widgets.knob_panel import KnobPanel
@@ -143,16 +144,23 @@ def transport_status(session: Session | None) -> TransportStatus:
     if not isinstance(session, LiveSession):
         return status
     feed, engine = session.recorder, session.engine
-    on = feed is not None and feed.active
     changes: dict[str, object] = {
         "stage": say(engine.progress.stage), "fraction": engine.progress.fraction,
         "message": say(engine.failure or engine.error or ""),
-        "recording": "on" if on else "failed" if feed is not None and feed.error else "off"}
+        "recording": _recording(feed)}
     if feed is not None:
         changes |= {"record_seconds": float(int(feed.seconds)), "record_bytes": feed.bytes_written,
                     "record_dropped": feed.dropped, "record_path": str(feed.path),
                     "record_error": say(feed.error or "")}
     return replace(status, **changes)  # type: ignore[arg-type]
+
+
+def _recording(feed: RecorderFeed | None) -> str:
+    if feed is None:
+        return "off"
+    if feed.active:
+        return "on"
+    return "failed" if feed.error else "ending" if feed.ending else "off"
 
 
 def source_kind(session: Session) -> Source:

@@ -42,6 +42,7 @@ class RecorderFeed(threading.Thread):
         self._engine = engine
         self._recorder: Recorder | None = None
         self._since = 0.0
+        self._finishing = threading.Event()
         self._closing = threading.Event()
         self._live: deque[StepEvents] = deque()
         self._past: deque[StepEvents] = deque()
@@ -59,7 +60,12 @@ class RecorderFeed(threading.Thread):
     @property
     def active(self) -> bool:
         """True while the run is being recorded."""
-        return self.is_alive() and not self._closing.is_set() and self.error is None
+        return self.is_alive() and not self.ending and self.error is None
+
+    @property
+    def ending(self) -> bool:
+        """True while nothing more is recorded, and not everything is on the disk yet."""
+        return self.is_alive() and (self._finishing.is_set() or self._closing.is_set())
 
     @property
     def error(self) -> str | None:
@@ -105,6 +111,12 @@ class RecorderFeed(threading.Thread):
             self._past.append(history.events(self._next_past))
             self._next_past += 1
 
+    def finish(self) -> None:
+        """Record nothing more; returns at once. What is still there is written, the past as :meth:`take_past` brings
+        it, and then the file is closed: :attr:`ending` is True until then."""
+        self._engine.hub.remove_sink(self._live.append)
+        self._finishing.set()
+
     def close(self, history: LiveHistory | None = None, timeout: float = 5.0) -> None:
         """Write what is still there and close the file. May be called again."""
         while history is not None and self.wants_past and self.is_alive() and self.error is None:
@@ -119,7 +131,7 @@ class RecorderFeed(threading.Thread):
         from engine.trace.recording import Recorder
 
         while not (self._engine.loaded.wait(POLL_S) and self._begun.wait(POLL_S)):
-            if self._closing.is_set():
+            if self._closing.is_set() or self._finishing.is_set():
                 break
         try:
             if self._engine.info is not None:  # else the model could not be had: there is nothing to record
@@ -136,7 +148,8 @@ class RecorderFeed(threading.Thread):
         last = -1
         while recorder.error is None:
             # An engine that has failed has nothing more to record: the file is closed, and so is safe, at once.
-            ending = self._closing.is_set() or not (self._engine.is_alive() or self.wants_past)
+            over = self._finishing.is_set() or not self._engine.is_alive()
+            ending = self._closing.is_set() or (over and not self.wants_past)
             while self._past:
                 events = self._past.popleft()
                 recorder.put(events)

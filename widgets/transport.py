@@ -35,7 +35,7 @@ class TransportStatus:
     ``speed`` is a factor with ``pacing`` "clock" and steps a second with "steps". ``until`` is a condition's name or
     "". ``loop`` holds the ends of the range that is repeated, ``notes`` the steps with notes. ``stage`` and
     ``fraction`` (0 to 1, None if unknown) tell of loading; ``message`` says why a source failed. ``recording`` is
-    "off", "on", "failed" or "unavailable" (a replay).
+    "off", "on", "ending" (the rest of it is being written), "failed" or "unavailable" (a replay).
     """
 
     source: Source = "none"
@@ -55,7 +55,7 @@ class TransportStatus:
     stage: str = ""
     fraction: float | None = None
     message: str = ""
-    recording: Literal["off", "on", "failed", "unavailable"] = "off"
+    recording: Literal["off", "on", "ending", "failed", "unavailable"] = "off"
     record_seconds: float = 0.0
     record_bytes: int = 0
     record_dropped: int = 0
@@ -314,7 +314,7 @@ class TransportBar(QWidget):
 
     def _show_recording(self, s: TransportStatus) -> None:
         self.record.setVisible(s.recording != "unavailable")
-        self.record.setEnabled(s.source not in ("none", "failed"))
+        self.record.setEnabled(s.source not in ("none", "failed") and s.recording != "ending")
         self.record.set_icon("stop" if s.recording == "on" else "record")
         if s.recording == "on":
             seconds = int(s.record_seconds)
@@ -323,6 +323,9 @@ class TransportBar(QWidget):
             tip = self.tr("Recording to {path}. Click to stop.").format(path=s.record_path)
             if s.record_dropped:
                 tip += "\n" + self.tr("Steps that could not be written in time: {count}").format(count=s.record_dropped)
+        elif s.recording == "ending":
+            self.record_text.set_pieces([(self.tr("writing"), True), (format_bytes(s.record_bytes), False)])
+            tip = self.tr("The rest of the recording is written to {path}.").format(path=s.record_path)
         elif s.recording == "failed":
             self.record_text.set_pieces([(self.tr("not recording"), True)])
             tip = self.tr("The recording stopped: {why}. The run goes on. Click to try again.").format(
@@ -395,7 +398,7 @@ class TransportBar(QWidget):
         optional: list[QWidget] = [self.title, self.record_text, self.notes, self.until, self.speed, self.behind]
         if s.source in ("loading", "failed"):  # then the title tells how it goes
             optional.append(optional.pop(0))
-        wanted = {self.title: True, self.record_text: s.recording in ("on", "failed"), self.notes: True,
+        wanted = {self.title: True, self.record_text: s.recording in ("on", "ending", "failed"), self.notes: True,
                   self.until: True, self.speed: True, self.behind: self._detached(s)}
         for tier in range(len(optional) + 2):
             self._tier = min(tier, 1)

@@ -23,7 +23,7 @@ from engine.worker import RunSpec
 from tests.app.live import BUSY, TokenThread, make_run
 from widgets.theme import themes
 
-OURS = ("engine", "recorder", "recorder-feed", "session-end")
+OURS = ("engine", "recorder", "recorder-feed", "recording-check", "session-end")
 STEPS = 300
 
 
@@ -57,6 +57,7 @@ def window(qtbot: Any, tmp_path: Path) -> Iterator[MainWindow]:
     assert window.ended_cleanly
     Language("en")
     themes.set("dark")
+    themes.set_scale(1.0)
     left = [t.name for t in threading.enumerate() if t.name in OURS]
     assert not left, f"left behind: {left}"
     window.deleteLater()

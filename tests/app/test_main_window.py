@@ -27,7 +27,7 @@ from tests.app.conftest import STEPS
 from tests.app.live import BUSY
 from tests.widgets.pointer import hover
 from widgets.request_list import RequestList
-from widgets.theme import DARK, LIGHT, theme
+from widgets.theme import DARK, LIGHT, theme, themes
 from widgets.transport import TransportStatus
 
 
@@ -240,7 +240,7 @@ def test_r_records_and_stops(window: MainWindow, live: Callable[..., LiveSession
     assert recorded.first_step == 0
     assert recorded.last_step >= at
     recorded.close()
-    assert path.name in window.banner.text
+    qtbot.waitUntil(lambda: path.name in window.banner.text)
 
 
 def test_a_recording_that_fails_is_told_and_the_run_goes_on(window: MainWindow, live: Callable[..., LiveSession],
@@ -502,3 +502,62 @@ def test_panning_a_chart_detaches_the_engine_goes_on_and_end_follows_again(
     editor.text.setPlainText("while it runs")
     editor.save.click()
     assert "not recorded" in window.banner.text
+
+
+def test_layouts_keep_what_is_looked_at_and_what_the_user_changed(window: MainWindow, recording: Path,
+                                                                  tmp_path: Path, qtbot: Any) -> None:
+    window.open_recording(recording, play=False)
+    window.session.seek(120)  # type: ignore[union-attr]
+    qtbot.waitUntil(lambda: shown_step(window) == 120)
+    window.selection.select(block=5)
+    window.selection.visible.hold(100, 150, 0, STEPS - 1)
+    assert window.docks.current == "tune"
+
+    def shown() -> set[str]:
+        return {name for name, panel in window.panels.items() if panel.isVisible()}
+
+    everything = shown()
+    assert everything == set(window.panels)
+    key = {"stage": Qt.Key.Key_1, "tune": Qt.Key.Key_2, "teach": Qt.Key.Key_3}
+    QTest.keyClick(window, key["stage"], Qt.KeyboardModifier.ControlModifier)
+    assert window.docks.current == "stage"
+    assert shown() == {"block_table", "token_budget", "requests", "insights"}
+    assert themes.scale > 1.4
+    assert window.selection.block == 5
+    assert shown_step(window) == 120
+    assert window.selection.visible.range_at(120, 0) == (100, 150)
+    window.docks.docks["inspector"].toggleViewAction().trigger()  # the user wants it here
+    window.docks.resize_type(1)
+    larger = themes.scale
+    window._layout_tabs.choose("teach")
+    assert shown() == everything - {"knobs", "latency"}
+    qtbot.waitUntil(lambda: window.panels["timeline"]._view is not None)  # type: ignore[attr-defined]
+    QTest.keyClick(window, key["tune"], Qt.KeyboardModifier.ControlModifier)
+    assert (shown(), themes.scale) == (everything, 1.0)
+    window.close()
+    again = MainWindow(Settings(tmp_path / "settings.ini"), Language("en"))
+    again.show()
+    assert again.docks.current == "tune"
+    again.docks.choose("stage")
+    assert again.panels["inspector"].isVisible()
+    assert themes.scale == larger
+    again.close()
+    third = MainWindow(Settings(tmp_path / "settings.ini"), Language("en"))
+    third.show()
+    assert third.docks.current == "stage"
+    assert themes.scale == larger
+    third.docks.reset()
+    assert not third.panels["inspector"].isVisible()
+    assert themes.scale == third.docks.designed_scale < larger
+    third.close()
+    for other in (again, third):
+        other.deleteLater()
+
+
+def test_on_a_larger_screen_the_stage_has_larger_type(window: MainWindow, qtbot: Any) -> None:
+    window.docks.choose("stage")
+    before = themes.scale
+    window.resize(2400, 1350)
+    qtbot.waitUntil(lambda: themes.scale > before)
+    window.docks.choose("tune")
+    assert themes.scale == 1.0

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from app.session import LiveSession, ReplaySession, Session
+from engine.trace import recording as recording_module
 from engine.trace.history import LiveHistory
 from engine.trace.notes_copy import copy_with_notes
 from engine.trace.reader import open_recording
@@ -54,6 +55,12 @@ def advance_until(session: Session, condition: Callable[[], bool]) -> None:
         return condition()
 
     wait_for(look)
+
+
+def stop_recording(session: LiveSession) -> None:
+    """Stop, and see it through."""
+    session.stop_recording()
+    advance_until(session, lambda: session.take_recorded() is not None)
 
 
 def test_the_run_has_something_of_everything(run: LiveHistory) -> None:
@@ -198,11 +205,64 @@ def test_a_recording_begun_midway_reaches_back(start_live: Callable[..., LiveSes
     advance_until(session, lambda: session.time.step > 60)
     session.start_recording(tmp_path / "late.mcap")
     advance_until(session, lambda: session.time.step > 120)
-    session.stop_recording()
+    stop_recording(session)
     recording = open_recording(tmp_path / "late.mcap")
     assert recording.first_step == 0
     assert recording.last_step >= 115
     assert recording.state_at(90) == session.source.state_at(90)  # type: ignore[union-attr]
+    recording.close()
+
+
+def test_stopping_a_recording_stops_nobody(start_live: Callable[..., LiveSession], tmp_path: Path,
+                                           monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rest of it is written while the run goes on, however slow the disk; what comes later is not in it."""
+    writing = threading.Event()
+    finish = recording_module.Recorder._finish_file
+
+    def slowly(self: recording_module.Recorder, *arguments: Any) -> None:
+        assert writing.wait(10)
+        finish(self, *arguments)
+
+    monkeypatch.setattr(recording_module.Recorder, "_finish_file", slowly)
+    session = start_live()
+    advance_until(session, lambda: session.time.step > 60)
+    path = tmp_path / "late.mcap"
+    session.start_recording(path)
+    session.stop_recording()  # before the past was taken
+    recorder = session.recorder
+    assert recorder is not None
+    assert recorder.ending
+    assert not recorder.active
+    session.stop_recording()
+    session.start_recording(tmp_path / "other.mcap")  # not yet
+    assert session.recorder is recorder
+    edge = session.time.last_step
+    advance_until(session, lambda: session.time.last_step > edge + 30)
+    assert recorder.ending
+    assert session.take_recorded() is None
+    writing.set()
+    advance_until(session, lambda: not recorder.ending)
+    session.advance(1e6)
+    assert session.take_recorded() == path
+    assert session.take_recorded() is None
+    recording = open_recording(path)
+    assert recording.complete
+    assert recording.first_step == 0
+    assert edge - 5 <= recording.last_step <= edge + 5
+    recording.close()
+
+
+def test_closing_waits_for_a_recording_that_was_stopped(start_live: Callable[..., LiveSession], tmp_path: Path) -> None:
+    session = start_live()
+    advance_until(session, lambda: session.time.step > 60)
+    session.start_recording(tmp_path / "late.mcap")
+    session.stop_recording()
+    last = session.time.last_step
+    assert session.close(5)
+    recording = open_recording(tmp_path / "late.mcap")
+    assert recording.complete
+    assert recording.first_step == 0
+    assert recording.last_step >= last
     recording.close()
 
 
@@ -332,7 +392,7 @@ def test_notes_of_a_live_run_go_with_its_recordings(start_live: Callable[..., Li
         session.start_recording(tmp_path / name)
         edge = session.time.last_step + 20
         advance_until(session, partial(reached, session, edge))
-        session.stop_recording()
+        stop_recording(session)
         replay = ReplaySession(open_recording(tmp_path / name), tmp_path / name)
         assert [n.text for n in replay.notes] == ["before it was recorded"]
         assert replay.note_warnings == []

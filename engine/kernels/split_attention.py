@@ -14,6 +14,8 @@ from engine.kernels.attention import LOG2_E, Tile, scan_keys
 
 MAX_SPLITS = 64
 MERGE_WARPS = 2
+MERGED_AT_ONCE = 8
+"""Parts that a program merges at a time: their loads wait together."""
 _KEYS_A_SPLIT = 256  # fewer are not worth the merge
 
 
@@ -54,28 +56,36 @@ def split_kernel(
     )  # fmt: skip
     some = tl.where(total > 0, total, 1.0)
     part = row * splits + split
-    tl.store(partial + part[:, None] * HEAD + dims[None, :], weighted / some[:, None], mask=there)
+    tl.store(partial + part[:, None] * HEAD + dims[None, :], weighted / some[:, None], mask=there & (first < last))
     tl.store(weights + part, largest + tl.log2(some), mask=mine)  # -infinity for a part with no keys
 
 
 @triton.jit(do_not_specialize=["splits"])
-def merge_kernel(output, partial, weights, splits, HEAD: tl.constexpr, HEAD_PAD: tl.constexpr):
+def merge_kernel(
+    output, partial, weights, splits,
+    HEAD: tl.constexpr, HEAD_PAD: tl.constexpr, MOST: tl.constexpr, AT_ONCE: tl.constexpr,
+):  # fmt: skip
     """One program a request and a query head: its parts, each with its share of the weight."""
-    row = tl.program_id(0).to(tl.int64)
+    row = tl.program_id(0).to(tl.int64) * splits
     dims = tl.arange(0, HEAD_PAD)
     real = dims < HEAD
-    largest = float("-inf")
-    for split in range(0, splits):
-        largest = tl.maximum(largest, tl.load(weights + row * splits + split))
+    numbers = tl.arange(0, MOST)
+    logs = tl.load(weights + row + numbers, mask=numbers < splits, other=float("-inf"))
+    largest = tl.max(logs, 0)
     shift = tl.where(largest == float("-inf"), 0.0, largest)
-    total = 0.0
+    total = tl.sum(tl.exp2(logs - shift), 0)
+    # A short context leaves the last parts empty: they are not read, and nobody has written them.
+    end = tl.max(tl.where(logs > float("-inf"), numbers + 1, 0), 0)
     weighted = tl.zeros([HEAD_PAD], tl.float32)
-    for split in range(0, splits):
-        weight = tl.exp2(tl.load(weights + row * splits + split) - shift)
-        weighted += weight * tl.load(partial + (row * splits + split) * HEAD + dims, mask=real, other=0.0)
-        total += weight
+    for first in range(0, end, AT_ONCE):
+        parts = first + tl.arange(0, AT_ONCE)
+        log = tl.load(weights + row + parts, mask=parts < end, other=float("-inf"))
+        some = log > float("-inf")
+        values = tl.load(partial + (row + parts)[:, None] * HEAD + dims[None, :], mask=some[:, None] & real[None, :],
+                         other=0.0)  # fmt: skip
+        weighted += tl.sum(tl.exp2(log - shift)[:, None] * values, 0)
     result = weighted / tl.where(total > 0, total, 1.0)
-    tl.store(output + row * HEAD + dims, result.to(output.dtype.element_ty), mask=real)
+    tl.store(output + tl.program_id(0).to(tl.int64) * HEAD + dims, result.to(output.dtype.element_ty), mask=real)
 
 
 def split_attention(
@@ -85,6 +95,8 @@ def split_attention(
     """As :func:`engine.kernels.attention.attention`, for a batch in which request ``r`` has the one token ``r``."""
     requests, heads, head_size = queries.shape
     kv_heads, block_size = keys.shape[1], keys.shape[2]
+    if not 1 <= splits <= MAX_SPLITS:
+        raise ValueError(f"{splits} parts: from 1 to {MAX_SPLITS} can be merged")
     if heads // kv_heads > tile.rows:
         raise ValueError(f"{heads // kv_heads} query heads for one key do not fit into a tile of {tile.rows} rows")
     partial = torch.empty((requests, heads, splits, head_size), dtype=torch.float32, device=queries.device)
@@ -97,6 +109,8 @@ def split_attention(
         num_warps=tile.num_warps, num_stages=tile.num_stages,
     )  # fmt: skip
     output = torch.empty_like(queries)
-    merge_kernel[(requests * heads,)](output, partial, weights, splits, HEAD=head_size, HEAD_PAD=padded,
-                                    num_warps=MERGE_WARPS)  # fmt: skip
+    merge_kernel[(requests * heads,)](
+        output, partial, weights, splits, HEAD=head_size, HEAD_PAD=padded, MOST=MAX_SPLITS, AT_ONCE=MERGED_AT_ONCE,
+        num_warps=MERGE_WARPS,
+    )  # fmt: skip
     return output

@@ -104,7 +104,8 @@ def _attention(head: int, dtype: torch.dtype, kind: str, usual: bool) -> Iterato
                           constants, tile.num_warps, tile.num_stages, usual)
     yield Variant(f"attention merge {kind} {head}", split_attention.merge_kernel,
                   {"output": f"*{kind}", "partial": "*fp32", "weights": "*fp32", "splits": "i32"},
-                  {"HEAD": head, "HEAD_PAD": padded}, split_attention.MERGE_WARPS, representative=usual)
+                  {"HEAD": head, "HEAD_PAD": padded, "MOST": split_attention.MAX_SPLITS,
+                   "AT_ONCE": split_attention.MERGED_AT_ONCE}, split_attention.MERGE_WARPS, representative=usual)
 
 
 def _cache(head: int, kind: str, usual: bool) -> Iterator[Variant]:

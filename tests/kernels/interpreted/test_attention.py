@@ -48,6 +48,7 @@ def test_mixed_batches(case: Case) -> None:
 @settings(max_examples=20, deadline=None, derandomize=True)
 @given(cases(single=True))
 @example(Case(((1, 1), (2, 1)), splits=8))
+@example(Case(((290, 1), (1, 1), (100, 1)), splits=MAX_SPLITS))
 @example(Case(((290, 1), (5, 1), (256, 1)), head_size=128, splits=4, block_size=64, dtype=torch.bfloat16))
 def test_split_contexts(case: Case) -> None:
     pool, scale = make_pool(case), case.head_size**-0.5
@@ -78,6 +79,12 @@ def test_this_test_would_notice_a_wrong_position() -> None:
     pool.contexts[0] -= 1
     with pytest.raises(AssertionError):
         assert_near(run_whole(case, pool, 0.125), expected)
+
+
+def test_more_parts_than_can_be_merged_are_refused() -> None:
+    case = Case(((40, 1),), splits=MAX_SPLITS + 1)
+    with pytest.raises(ValueError, match="65 parts: from 1 to 64 can be merged"):
+        run_split(case, make_pool(case), 0.1)
 
 
 def test_when_contexts_are_split() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from app.settings import Settings
 from app.start_card import StartCard
 from app.strip import StripFeed
 from app.translation import LANGUAGES, Language
+from engine.model_holder import ModelHolder
 from engine.scenario import list_scenarios, load_scenario
 from engine.trace.knobs import KnobError
 from engine.trace.reader import RecordingError, open_recording
@@ -85,6 +87,8 @@ class MainWindow(QMainWindow):
         self.clock = FrameClock(self._frame, self)
         self._next_slow = 0.0
         self._ending: list[threading.Thread] = []
+        self.models = ModelHolder()
+        self._spec = RunSpec()  # of the live run that was started last
         self.ended_cleanly = True
         self._connect()
         self.resize(size_on_screen(self, 1440, 900))
@@ -158,7 +162,8 @@ class MainWindow(QMainWindow):
 
     def start_live(self, spec: RunSpec, record: Path | None = None) -> LiveSession:
         """Run ``spec`` in the background and show it; the model is loaded on the way."""
-        session = LiveSession(spec, record=record)
+        self._spec = spec
+        session = LiveSession(spec, record=record, models=self.models)
         self.show_session(session)
         self.knobs.set_values(spec.all_knobs(load_scenario(spec.scenario) if spec.scenario else None))
         session.start()
@@ -169,9 +174,8 @@ class MainWindow(QMainWindow):
     def start_scenario(self, name: str) -> None:
         """Start a new run of a scenario, with the model and the options of the one before."""
         old = self.session
-        spec = old.spec if isinstance(old, LiveSession) else RunSpec()
-        self.start_live(RunSpec(model=spec.model, scenario=name, seed=spec.seed, dtype=spec.dtype, device=spec.device,
-                                num_threads=spec.num_threads, max_model_len=spec.max_model_len))
+        spec = old.spec if isinstance(old, LiveSession) else self._spec
+        self.start_live(replace(spec, scenario=name, knobs={}))
 
     def open_recording(self, path: Path, *, play: bool = True) -> bool:
         """Show a recording; when it is none, the banner says so and what is shown stays."""
@@ -189,14 +193,15 @@ class MainWindow(QMainWindow):
         self.settings.add_recent(path)
         if play:
             session.toggle_play()
-        warnings = session.take_warnings()
-        if warnings:
-            self.banner.tell(" ".join(map(say, warnings)), "warning")
+        if recording.warnings:
+            self.banner.tell(" ".join(map(say, recording.warnings)), "warning")
 
     def show_session(self, session: Session | None) -> None:
         """Show ``session`` and let go of the one before."""
         old = self.session
         if old is not None:
+            if isinstance(old, LiveSession):
+                old.engine.stop(timeout=0)  # at once, so that the next run waits for its model and loads none
             ending = threading.Thread(target=old.close, name="session-end", daemon=True)
             ending.start()
             self._ending = [t for t in self._ending if t.is_alive()] + [ending]
@@ -281,14 +286,6 @@ class MainWindow(QMainWindow):
         if isinstance(session, LiveSession):
             self.engine_watch.look(session)
             self.preparation.update()
-            recorded = session.take_recorded()
-            if recorded is not None:
-                self.banner.tell(self.tr("The recording is in {path}.").format(path=recorded), "good",
-                                 [(self.tr("Open it"), lambda: self.open_recording(recorded))])
-        elif isinstance(session, ReplaySession):
-            warnings = session.take_warnings()
-            if warnings:
-                self.banner.tell(" ".join(map(say, warnings)), "warning")
         for name, reason in self.presenter.failed.items():
             text = self.tr("The panel {name} failed and stands still: {reason}. The run goes on.")
             self.engine_watch.tell_once(f"panel {name}", text.format(name=self.panels[name].title, reason=reason))
@@ -324,9 +321,10 @@ class MainWindow(QMainWindow):
         if not isinstance(session, LiveSession):
             return
         if session.recorder is not None and session.recorder.active:
+            path = session.recorder.path
             session.stop_recording()
-            return
-        if session.recorder is not None and session.recorder.ending:
+            self.banner.tell(self.tr("The recording is in {path}.").format(path=path), "good",
+                             [(self.tr("Open it"), lambda: self.open_recording(path))])
             return
         folder = recordings_folder()
         try:
@@ -456,4 +454,5 @@ class MainWindow(QMainWindow):
         done = session.close(CLOSE_TIMEOUT_S) if session is not None else True
         for ending in self._ending:
             ending.join(max(0.0, until - time.perf_counter()))
+        self.models.let_go()
         return done and compared and not any(t.is_alive() for t in self._ending)

@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -92,6 +92,9 @@ class Captures(Protocol):
 
     def set_enforce_eager(self, enforce_eager: bool) -> None:
         """Whether to run without them."""
+
+    def set_max_num_seqs(self, max_num_seqs: int) -> None:
+        """For batches of up to how many requests :meth:`capture` makes them."""
 
 
 class Runner:
@@ -203,6 +206,34 @@ class Runner:
             return blocks_that_fit(self.memory_use, size * self.model_info.bytes_per_token)
         except NoRoom as problem:
             raise RunnerError(str(problem)) from None
+
+    def release(self) -> None:
+        """Forget the engine that was served: its requests, its KV cache, whoever was told of progress.
+
+        The model stays loaded, for another engine and, if need be, another thread: see :meth:`configure`.
+        """
+        if self._block_size:
+            self._forward_path.allocate(1, self._block_size)
+        self._tables.clear(max_blocks=1)
+        self._sampler = Sampler(self.eos_token_ids)
+        self.phase_ns = {"prepare": 0, "forward": 0, "sample": 0}
+        self.memory_use = None
+        self._progress = None
+        self._block_size = self._cache_bytes = 0
+        self._thread = 0  # a thread to come may have this one's number
+
+    def configure(self, config: EngineConfig, progress: Progress | None = None) -> None:
+        """Be, after :meth:`release`, as if loaded with ``config``, which may differ in the scheduler's part only.
+
+        Raises ValueError if it differs in more than that.
+        """
+        if replace(config, scheduler=self._config.scheduler, seed=self._config.seed) != self._config:
+            raise ValueError(f"loaded with {self._config}, which cannot serve {config}")
+        if config.scheduler.max_model_len != self._config.scheduler.max_model_len:
+            raise ValueError(f"loaded for max_model_len {self._config.scheduler.max_model_len}")
+        self._config, self._progress = config, progress
+        if self._captures is not None:
+            self._captures.set_max_num_seqs(config.scheduler.max_num_seqs)
 
     def available_cache_bytes(self) -> int:
         """Bytes that a KV cache in place of the present one may take."""

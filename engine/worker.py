@@ -16,7 +16,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +32,7 @@ from engine.version import VERSION
 if TYPE_CHECKING:
     from engine.core import Engine
     from engine.model.tokenizer import Tokenizer
+    from engine.model_holder import HeldModel, ModelHolder
     from engine.runner import Runner
     from engine.scenario import Scenario
     from engine.workload import Workload
@@ -75,6 +76,12 @@ class RunSpec:
         chosen = {**(scenario.knobs if scenario else {}), **self.knobs}
         defaults = {k.name: k.default for k in KNOBS.values() if k.group != "device" or self.device != "cpu"}
         return {**defaults, **{n: knob(n).check(v) for n, v in chosen.items()}}
+
+    def sizes_pool_by_memory(self, scenario: Scenario | None) -> bool:
+        """Whether a GPU's memory says how many blocks there are, because nobody else does."""
+        if self.device == "cpu" or "num_blocks" in self.knobs:
+            return False
+        return self.gpu_memory_utilization is not None or scenario is None or "num_blocks" not in scenario.knobs
 
 
 class Subscription:
@@ -136,12 +143,14 @@ class EngineThread(threading.Thread):
     ``status`` is "loading", "running", "idle" (nothing to do just now), "paused", "finished" (the scenario is
     exhausted and everybody served; it still takes prompts), "failed" (see ``error``) or "stopped".
     ``notices`` collects things that the user should be told, such as why a knob was refused, and ``refused_knobs`` the
-    names of those knobs.
+    names of those knobs. ``models`` hands the loaded model on, from the thread before and to the one after.
     """
 
-    def __init__(self, spec: RunSpec) -> None:
+    def __init__(self, spec: RunSpec, models: ModelHolder | None = None) -> None:
         super().__init__(name="engine", daemon=True)
         self.spec = spec
+        self._models = models
+        self._model: HeldModel | None = None  # ours until the thread ends
         self.hub = EventHub()
         self.clock = RunClock()
         self.status = "loading"
@@ -194,6 +203,11 @@ class EngineThread(threading.Thread):
         interval = 1.0 / steps_per_s if steps_per_s else 0.0
         self._commands.put(lambda: setattr(self, "_step_interval_s", interval))
 
+    @property
+    def ending(self) -> bool:
+        """Whether the thread has been told to end."""
+        return self._stopping.is_set()
+
     def stop(self, timeout: float | None = 5.0) -> bool:
         """End the thread after the current step and wait for it; True if it has ended."""
         self._stopping.set()
@@ -208,13 +222,17 @@ class EngineThread(threading.Thread):
         try:
             if self._load():
                 self._loop()
+        except LoadingStopped:
+            pass
         except Exception as failure:
+            self._model = None  # nobody knows what state it is in
             if not self._stopping.is_set():
                 log.exception("the engine failed")
                 self.failure = failure
                 self.error = str(failure) or type(failure).__name__
                 self.status = "failed"
         finally:
+            self._part_with_model()
             if self.status != "failed":
                 self.status = "stopped"
             self.loaded.set()
@@ -236,19 +254,18 @@ class EngineThread(threading.Thread):
         self.progress = LoadProgress("loading the model")
 
         from engine.core import Engine
-        from engine.model.tokenizer import Tokenizer
-        from engine.runner import Runner
 
-        self._tokenizer = Tokenizer.load(folder)
-        scheduler_config = SchedulerConfig(max_model_len=self.spec.max_model_len).with_knobs(
-            {n: v for n, v in knobs.items() if n in SCHEDULER_KNOBS})
-        config = EngineConfig(model=str(folder), device=self.spec.device, dtype=self.spec.dtype, seed=self.spec.seed,
-                              num_threads=self.spec.choose_threads(), scheduler=scheduler_config)
-        runner = Runner(folder, config, progress=self._report)
+        config = self._configure(folder, knobs)
+        self._model = model = self._get_model(folder, config)
+        runner, self._tokenizer = model.runner, model.tokenizer
+        if self.spec.sizes_pool_by_memory(scenario):
+            knobs["num_blocks"] = runner.profile_num_blocks()
+            config = self._configure(folder, knobs)
+        self.clock = RunClock()
+        self._engine = Engine(runner, self._tokenizer, config.scheduler, knobs, self.clock, self.spec.seed)
+        runner.warm_up(self._report)
         if self._stopping.is_set():
             return False
-        self.clock = RunClock()
-        self._engine = Engine(runner, self._tokenizer, scheduler_config, knobs, self.clock, self.spec.seed)
         if scenario is not None:
             self._workload = Workload(scenario, self._tokenizer, self.spec.seed, knobs,
                                       max_model_len=self._engine.scheduler.config.max_model_len)
@@ -256,6 +273,47 @@ class EngineThread(threading.Thread):
         self.status = "running"
         self.loaded.set()
         return True
+
+    def _configure(self, folder: Path, knobs: Mapping[str, KnobValue]) -> EngineConfig:
+        scheduler = SchedulerConfig(max_model_len=self.spec.max_model_len).with_knobs(
+            {n: v for n, v in knobs.items() if n in SCHEDULER_KNOBS})
+        config = EngineConfig(model=str(folder), device=self.spec.device, dtype=self.spec.dtype, seed=self.spec.seed,
+                              num_threads=self.spec.choose_threads(), scheduler=scheduler)
+        share = self.spec.gpu_memory_utilization
+        return config if share is None else replace(config, gpu_memory_utilization=share)
+
+    def _get_model(self, folder: Path, config: EngineConfig) -> HeldModel:
+        """The model of the thread before if it is the same one, else a new one. Raises :class:`LoadingStopped`."""
+        from engine.model_holder import HeldModel, ModelKey
+
+        key = ModelKey.of(folder, config)
+        if self._models is not None:
+            self._model = self._models.take(key, self)
+        if self._stopping.is_set():
+            raise LoadingStopped
+        if self._model is not None:
+            self._model.runner.configure(config, self._report)
+            return self._model
+
+        from engine.model.tokenizer import Tokenizer
+        from engine.runner import Runner
+
+        tokenizer = Tokenizer.load(folder)
+        return HeldModel(key, Runner(folder, config, progress=self._report), tokenizer)
+
+    def _part_with_model(self) -> None:
+        """Nothing here uses the model from now on; whoever comes next may."""
+        model, self._model = self._model, None
+        self.__dict__.pop("_engine", None)  # else it would hold the runner, in which another thread may be
+        if self._models is None:
+            return
+        try:
+            if model is not None:
+                model.runner.release()
+        except Exception:
+            log.exception("the model is not kept")
+            model = None
+        self._models.give_back(self, model)
 
     def _report(self, stage: str, fraction: float | None) -> None:
         """How loading goes. It ends here once the engine is to stop: nobody waits for the model any more."""

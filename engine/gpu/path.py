@@ -75,6 +75,10 @@ class TritonPath:
         """Whether decode steps run without graphs; those that there are stay, for when it is turned back."""
         self._enforce_eager = enforce_eager
 
+    def set_max_num_seqs(self, max_num_seqs: int) -> None:
+        """For batches of up to how many requests :meth:`capture` makes graphs."""
+        self._max_num_seqs = max_num_seqs
+
     @property
     def captured(self) -> list[DecodeShape]:
         """What there are graphs for."""

@@ -193,8 +193,9 @@ class MainWindow(QMainWindow):
         self.settings.add_recent(path)
         if play:
             session.toggle_play()
-        if recording.warnings:
-            self.banner.tell(" ".join(map(say, recording.warnings)), "warning")
+        warnings = session.take_warnings()
+        if warnings:
+            self.banner.tell(" ".join(map(say, warnings)), "warning")
 
     def show_session(self, session: Session | None) -> None:
         """Show ``session`` and let go of the one before."""
@@ -286,6 +287,14 @@ class MainWindow(QMainWindow):
         if isinstance(session, LiveSession):
             self.engine_watch.look(session)
             self.preparation.update()
+            recorded = session.take_recorded()
+            if recorded is not None:
+                self.banner.tell(self.tr("The recording is in {path}.").format(path=recorded), "good",
+                                 [(self.tr("Open it"), lambda: self.open_recording(recorded))])
+        elif isinstance(session, ReplaySession):
+            warnings = session.take_warnings()
+            if warnings:
+                self.banner.tell(" ".join(map(say, warnings)), "warning")
         for name, reason in self.presenter.failed.items():
             text = self.tr("The panel {name} failed and stands still: {reason}. The run goes on.")
             self.engine_watch.tell_once(f"panel {name}", text.format(name=self.panels[name].title, reason=reason))
@@ -321,10 +330,9 @@ class MainWindow(QMainWindow):
         if not isinstance(session, LiveSession):
             return
         if session.recorder is not None and session.recorder.active:
-            path = session.recorder.path
             session.stop_recording()
-            self.banner.tell(self.tr("The recording is in {path}.").format(path=path), "good",
-                             [(self.tr("Open it"), lambda: self.open_recording(path))])
+            return
+        if session.recorder is not None and session.recorder.ending:
             return
         folder = recordings_folder()
         try:

@@ -6,6 +6,7 @@ the user asks for something; whenever ``advance`` returns True, ``session.view``
 
 from __future__ import annotations
 
+import threading
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -220,6 +221,13 @@ class ReplaySession(Session):
     def __init__(self, recording: RunSource, path: Path | None = None) -> None:
         super().__init__(recording, live=False)
         self.path = path
+        self._warned = 0
+        self._stop_checking = threading.Event()
+        self._checking: threading.Thread | None = None
+        if not recording.checked:  # a large file: its bytes are compared with their checksums while it is looked at
+            self._checking = threading.Thread(target=recording.check, args=(self._stop_checking.is_set,),
+                                              name="recording-check", daemon=True)
+            self._checking.start()
         self.note_warnings: list[Notice] = []
         if path is not None:
             self._steps.notes, self.note_warnings = read_notes(notes_path(path), recording.info)
@@ -229,6 +237,18 @@ class ReplaySession(Session):
     @property
     def notes_files(self) -> list[Path]:
         return [notes_path(self.path)] if self.path is not None else []
+
+    def take_warnings(self) -> list[str]:
+        """What the recording warns of and was not taken yet: damage is also found when one comes there, and later."""
+        warnings = self.source.warnings if self.source is not None else []
+        new, self._warned = warnings[self._warned:], len(warnings)
+        return new
+
+    def close(self, timeout: float = 2.5) -> bool:
+        self._stop_checking.set()
+        if self._checking is not None:
+            self._checking.join(timeout)
+        return super().close(timeout) and not (self._checking is not None and self._checking.is_alive())
 
 
 class LiveSession(Session):
@@ -249,6 +269,8 @@ class LiveSession(Session):
         self._full_speed = 0.0  # steps a second, measured while nothing slowed the engine
         self._slowed = False
         self._refused: list[Refused] = []
+        self._recorded: Path | None = None
+        self._stopping = False  # the recording, as the user has asked
         self.recorder: RecorderFeed | None = RecorderFeed(self.engine, record) if record is not None else None
 
     def start(self) -> None:
@@ -326,7 +348,7 @@ class LiveSession(Session):
 
     def start_recording(self, path: Path) -> None:
         """Record the run to ``path``, from the first of its steps that is still known."""
-        if self.recorder is not None and self.recorder.active:
+        if self.recorder is not None and (self.recorder.active or self.recorder.ending):
             return
         self.recorder = RecorderFeed(self.engine, path, midway=True)
         self.notes.touch()
@@ -334,11 +356,24 @@ class LiveSession(Session):
         self.recorder.begin_past(self.history)
 
     def stop_recording(self) -> None:
-        if self.recorder is not None:
-            self.recorder.close(self.history)
-            self.notes.touch()  # it may have gone on in another file
-            with suppress(OSError):  # the recording is what matters; the notes stay here to be saved elsewhere
-                self.save_notes()
+        """Record nothing more. What is not written yet is written while the run goes on: see :meth:`take_recorded`."""
+        if self.recorder is not None and self.recorder.active:
+            self.recorder.finish()
+            self._stopping = True
+
+    def take_recorded(self) -> Path | None:
+        """The recording that was stopped, once, when it is whole on the disk."""
+        path, self._recorded = self._recorded, None
+        return path
+
+    def _see_recording_off(self) -> None:
+        assert self.recorder is not None
+        self._stopping = False
+        if self.recorder.error is None:
+            self._recorded = self.recorder.path
+        self.notes.touch()  # it may have gone on in another file
+        with suppress(OSError):  # the recording is what matters; the notes stay here to be saved elsewhere
+            self.save_notes()
 
     @property
     def notes_files(self) -> list[Path]:
@@ -378,6 +413,8 @@ class LiveSession(Session):
         self._take_in()
         if self.recorder is not None and self.recorder.wants_past and self.history is not None:
             self.recorder.take_past(self.history)
+        if self._stopping and self.recorder is not None and not self.recorder.ending:
+            self._see_recording_off()
         self.time.tick(now)
         if not self.time.playing and self.time.attached and self.time.stopped_by and not self._engine_paused:
             self._pause_engine()  # run until: it happened
@@ -414,5 +451,7 @@ class LiveSession(Session):
     def close(self, timeout: float = 2.5) -> bool:
         """Stop the engine after its step and close the recording. True when the engine's thread has ended in time."""
         ended = self.engine.stop(timeout)
-        self.stop_recording()
+        if self.recorder is not None:
+            self.recorder.close(self.history)
+            self._see_recording_off()
         return super().close() and ended

@@ -195,6 +195,7 @@ class Runner:
         from engine.gpu.warm_up import decode_step, full_step
 
         size = scheduler.block_size
+        self._warm = False  # graphs would be captured for a cache that goes again
         self.allocate_cache(1, size)
         full = full_step(scheduler.max_num_batched_tokens, scheduler.max_num_seqs, self.max_model_len, size)
         decode = decode_step(scheduler.max_num_seqs, size)

@@ -85,12 +85,20 @@ class TritonPath:
         return self._graphs.captured
 
     def capture(self, progress: Progress | None = None) -> None:
-        """Make the graphs that are missing for batches of up to ``max_num_seqs`` requests."""
-        if self._fixed and not self._enforce_eager:
-            shapes = self._shapes()
-            with torch.inference_mode():
-                self._inputs.fill(None, shapes[-1].size)
+        """Make the graphs that are missing for batches of up to ``max_num_seqs`` requests.
+
+        Without graphs it runs what they would hold once, so that it is compiled.
+        """
+        if not self._fixed:
+            return
+        shapes = self._shapes()
+        with torch.inference_mode():
+            self._inputs.fill(None, shapes[-1].size)
+            if not self._enforce_eager:
                 self._graphs.capture(shapes, progress)
+                return
+            for shape in shapes[:2]:
+                self._graphs.run_eagerly(shape)
 
     def num_graphs(self) -> int:
         """How many :meth:`capture` makes in all."""

@@ -144,7 +144,7 @@ class BlockTable(Panel):
             self._laid_out_for = key
             self._ratio, self._row_height, self._label_width = ratio, row_height, label
             share = 0.62 if state.num_blocks < 16_384 or rect.width() < 480 else 0.72
-            largest = int(_LARGEST_CELL * ratio)
+            largest = int(px(_LARGEST_CELL) * ratio)
             grid = Grid.fit(state.num_blocks, int(rect.width() * share * ratio), int(room * ratio), largest)
             self._pool = Mosaic(grid, TileSet(grid.width, grid.height, grid.gap_x, grid.gap_y, theme()))
             self._pool_at = QPointF(round(rect.left() * ratio) / ratio, round(rect.top() * ratio) / ratio)

@@ -276,16 +276,22 @@ class Tabs(QWidget):
         self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
         self.setCursor(Qt.CursorShape.PointingHandCursor)
-        themes.changed.connect(self.update)
+        themes.changed.connect(self._rescale)
+
+    def _rescale(self) -> None:
+        self.resize(self.sizeHint())
+        self.updateGeometry()
+        self.update()
 
     @property
     def current(self) -> str:
         return self._current
 
     def set_options(self, options: Sequence[tuple[str, str]], current: str) -> None:
-        self._options, self._current = list(options), current
-        self.resize(self.sizeHint())
-        self.update()
+        if (list(options), current) != (self._options, self._current):
+            self._options, self._current = list(options), current
+            self.setAccessibleName(dict(options).get(current, current))
+            self._rescale()
 
     def choose(self, value: str) -> None:
         if value != self._current:

@@ -138,6 +138,19 @@ class _Card:
     height: float
 
 
+def _draw_lines(painter: QPainter, place: QRectF, text: str, limit: float) -> None:
+    """Draw wrapped text, as many whole lines of it as end before ``limit``."""
+    spacing = metrics(painter.font()).lineSpacing() if place.bottom() > limit else 1.0
+    if place.bottom() > limit:
+        place.setHeight(max(0.0, (limit - place.top()) // spacing * spacing))
+        painter.save()
+        painter.setClipRect(place, Qt.ClipOperation.IntersectClip)
+        painter.drawText(place, WRAP, text)
+        painter.restore()
+    else:
+        painter.drawText(place, WRAP, text)
+
+
 class InsightsPanel(Panel):
     """Two to four findings. A click on "steps 314–318" asks for the first of them."""
 
@@ -239,7 +252,7 @@ class InsightsPanel(Panel):
         for card in self._cards[self._first:]:
             if y >= rect.bottom() - 16:
                 break
-            self._paint_card(painter, card, QRectF(rect.left(), y, rect.width(), card.height))
+            self._paint_card(painter, card, QRectF(rect.left(), y, rect.width(), card.height), rect.bottom() + MARGIN)
             y += card.height + 8
             if y - 8 <= rect.bottom() + MARGIN:
                 self._fitting += 1
@@ -247,20 +260,24 @@ class InsightsPanel(Panel):
         hidden = len(self._cards) - self._fitting
         self.set_note(self.tr("{count} more: scroll").format(count=hidden) if hidden > 0 else "")
 
-    def _paint_card(self, painter: QPainter, card: _Card, place: QRectF) -> None:
+    def _paint_card(self, painter: QPainter, card: _Card, place: QRectF, limit: float) -> None:
+        """Draw a card at ``place``; of one that reaches beyond ``limit`` only whole lines."""
         t = theme()
+        place.setHeight(min(place.height(), limit - 4 - place.top()))
         level = card.finding.level
         painter.fillRect(QRectF(place.left(), place.top(), 3, place.height() - 2), status_colour(level))
         draw_status(painter, QRectF(place.left() + 9, place.top() + 2, px(11), px(11)), level)
         left, width, y = place.left() + px(24), place.width() - px(24), place.top()
         painter.setFont(font(12, bold=True))
         painter.setPen(QColor(t.text))
-        painter.drawText(QRectF(left, y, width, card.title_height), WRAP, card.title)
+        _draw_lines(painter, QRectF(left, y, width, card.title_height), card.title, place.bottom())
         y += card.title_height + 2
         painter.setFont(font(12))
         painter.setPen(QColor(t.secondary))
-        painter.drawText(QRectF(left, y, width, card.detail_height), WRAP, card.detail)
+        _draw_lines(painter, QRectF(left, y, width, card.detail_height), card.detail, place.bottom())
         y += card.detail_height
+        if y + px(18) > place.bottom() + 8:
+            return
         x = left
         for first, last in card.finding.steps:
             text = steps_text(first, last)

@@ -174,8 +174,8 @@ def step_facts(events: StepEvents, state: EngineState) -> Facts:
         (QCoreApplication.translate("Inspector", "prefix hits"),
          QCoreApplication.translate("Inspector", "{count} tokens").format(count=format_int(hits)) if hits else ""),
         (QCoreApplication.translate("Inspector", "evicted"),
-         QCoreApplication.translate("Inspector", "{count} blocks").format(count=format_int(evicted))
-         if evicted else ""),
+         "" if not evicted else QCoreApplication.translate("Inspector", "1 block") if evicted == 1
+         else QCoreApplication.translate("Inspector", "{count} blocks").format(count=format_int(evicted))),
         (QCoreApplication.translate("Inspector", "finished"), _names([f.request_id for f in events.finished])),
     ):
         if text:

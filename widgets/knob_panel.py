@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from PySide6.QtCore import QMimeData, QSize, Qt, Signal
-from PySide6.QtGui import QKeyEvent, QPainter, QPaintEvent, QPen, QTextOption
+from PySide6.QtCore import QMimeData, QRectF, QSize, Qt, Signal
+from PySide6.QtGui import QKeyEvent, QPainter, QPaintEvent, QPen, QResizeEvent, QTextOption
 from PySide6.QtWidgets import QFrame, QPlainTextEdit, QScrollArea, QSizePolicy, QVBoxLayout, QWidget
 
 from engine.trace.knobs import Knob, KnobValue
@@ -50,7 +50,24 @@ class PromptBox(QPlainTextEdit):
     def _fit(self) -> None:
         self._choose_breaks(0)
         lines = min(6, max(1, int(self.document().size().height())))
+        if not self.toPlainText():  # what stands there instead may need more than a line, too
+            lines = max(lines, self._placeholder_lines())
         self.setFixedHeight(round(lines * metrics(font(12)).lineSpacing()) + 20)
+
+    def _placeholder_lines(self) -> int:
+        m = metrics(font(12))
+        room = QRectF(0, 0, max(40.0, self.viewport().width() - 2 * self.document().documentMargin()), 1000)
+        wrapped = m.boundingRect(room, int(Qt.TextFlag.TextWordWrap), self.placeholderText())
+        return min(3, max(1, round(wrapped.height() / m.lineSpacing())))
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        if event.size().width() != event.oldSize().width():
+            self._fit()
+
+    def setPlaceholderText(self, text: str) -> None:
+        super().setPlaceholderText(text)
+        self._fit()
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         is_enter = event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter)

@@ -80,7 +80,7 @@ class Scrubber(QWidget):
         return QSize(360, px(36))
 
     def minimumSizeHint(self) -> QSize:
-        return QSize(96, px(36))
+        return QSize(px(96), px(36))
 
     def share(self, steps: VisibleSteps) -> None:
         """Show the part of the run that the charts show."""

@@ -98,7 +98,7 @@ LIGHT = Theme("light", "#f3f5f8", "#ffffff", "#f3f5f8", "#dde3ea", "#1a2129", "#
               "#c62f2f", "#14804a", on_accent="#ffffff")
 
 
-SMALLEST_SCALE, LARGEST_SCALE = 0.8, 2.0
+SMALLEST_SCALE, LARGEST_SCALE = 0.8, 3.0
 
 
 class Themes(QObject):
@@ -341,6 +341,7 @@ QComboBox:focus { border: 2px solid $accent; padding: 2px 7px; }
 QComboBox:disabled { color: $disabled; border-color: $line; }
 QComboBox::drop-down { border: none; width: 20px; }
 QComboBox::down-arrow { image: url("$icons/chevron-down-$name.svg"); width: 12px; height: 12px; }
+QComboBox QLineEdit { background: transparent; border: none; padding: 0; min-height: 0; }
 QComboBox QAbstractItemView {
     background: $panel; border: 1px solid $outline; padding: 4px; outline: none;
     selection-background-color: $selected; selection-color: $text;
@@ -385,6 +386,7 @@ QAbstractItemView {
     background: $panel; alternate-background-color: $field; border: none; outline: none;
     selection-background-color: $selected; selection-color: $text;
 }
+QTableView::item { padding: 0 8px; }
 QAbstractItemView::item:hover { background: $hover; }
 QAbstractItemView::item:selected { background: $selected; color: $text; }
 QHeaderView::section {

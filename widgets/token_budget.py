@@ -198,7 +198,7 @@ class TokenBudget(Panel):
         if self._view is None or self._view.series.n == 0 or self._view.series.index_of(self._view.state.step) < 0:
             draw_text(painter, rect, self.tr("No step yet"), colour=t.secondary, align=_CENTRE)
             return
-        if rect.height() < 3 * px(_AXIS):
+        if rect.height() < 2 * px(_AXIS) + 12:
             return
         series = self._view.series
         self._lay_out(rect)

@@ -22,6 +22,9 @@ Source = Literal["live", "paused", "replay", "loading", "finished", "failed", "n
 SPEEDS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0, 2.0, 4.0, 8.0, 16.0)
 STEP_RATES = (1.0, 2.0, 5.0, 10.0, 30.0)
 CONDITIONS = ("", "preemption", "hit", "chunk", "eviction", "finish", "knob")
+SHORT_SCRUBBER, LONG_SCRUBBER = 140, 250
+"""Pixels that the scrubber has at least, and before the title takes more than a few letters."""
+
 EDIT_GAUGE = "gauge…"
 """The choice of the menu that opens the editor for a condition on a gauge."""
 
@@ -406,8 +409,12 @@ class TransportBar(QWidget):
             dropped = optional[:max(0, tier - 1)]
             if self._needed([w for w in optional if wanted[w] and w not in dropped]) <= self.width():
                 break
+        shown = [w for w in optional if wanted[w] and w not in dropped]
         for widget in optional:
-            widget.setVisible(wanted[widget] and widget not in dropped)
+            widget.setVisible(widget in shown)
+        others = self._needed([w for w in shown if w is not self.title])
+        # The title has what is left when the scrubber is long enough to be of use.
+        self.title.setMaximumWidth(max(px(80), self.width() - others - px(LONG_SCRUBBER - SHORT_SCRUBBER) - 12))
 
     def _needed(self, optional: list[QWidget]) -> int:
         """Pixels for everything that must be shown and for these, the title reduced to a few letters."""
@@ -415,7 +422,7 @@ class TransportBar(QWidget):
         fixed = [self.chip, *buttons, self.position, *([self.record] if not self.record.isHidden() else [])]
         widths = [w.sizeHint().width() for w in fixed] + [
             min(px(80), w.sizeHint().width()) if w is self.title else w.sizeHint().width() for w in optional]
-        return sum(widths) + 140 + 12 * (len(widths) + 2)  # 140: the scrubber
+        return sum(widths) + px(SHORT_SCRUBBER) + 12 * (len(widths) + 2)
 
     def changeEvent(self, event: QEvent) -> None:
         super().changeEvent(event)

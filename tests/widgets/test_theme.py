@@ -120,13 +120,13 @@ def test_type_and_what_goes_with_it_are_as_large_as_asked_for(qtbot: QtBot) -> N
     themes.changed.connect(note)
     plain = font(12)
     try:
-        for scale, wanted in ((1.5, 1.5), (9.0, 2.0), (0.1, 0.8)):
+        for scale, wanted in ((1.5, 1.5), (9.0, 3.0), (0.1, 0.8)):
             themes.set_scale(scale)
             assert themes.scale == wanted
             assert font(12).pixelSize() == px(12) == round(12 * wanted)
             assert f"font-size: {px(12)}px" in style_sheet(DARK)
         themes.set_scale(0.8)
-        assert changes == [1.5, 2.0, 0.8]  # and once each
+        assert changes == [1.5, 3.0, 0.8]  # and once each
     finally:
         themes.changed.disconnect(note)
         themes.set_scale(1.0)

@@ -140,6 +140,7 @@ def record(engine: RecordedEngine, feed: Feed, info: RunInfo, path: Path, *,
     """
     unfinished = path.with_name(f"{path.name}.part")
     recorder = Recorder(unfinished, info)
+    begun = recorder.error is None  # else a file of that name is somebody else's
 
     def put(events: StepEvents) -> None:
         if recorder.error is not None:
@@ -148,7 +149,7 @@ def record(engine: RecordedEngine, feed: Feed, info: RunInfo, path: Path, *,
         recorder.put(events)
 
     try:
-        if recorder.error is not None:
+        if not begun:
             raise RerunError(recorder.error)
         steps = run_engine(engine, feed, put, progress=progress, cancel=cancel)
         closed = recorder.close()
@@ -162,7 +163,8 @@ def record(engine: RecordedEngine, feed: Feed, info: RunInfo, path: Path, *,
         return steps
     finally:
         recorder.close()
-        with suppress(OSError):
-            unfinished.unlink()
+        if begun:
+            with suppress(OSError):
+                unfinished.unlink()
         # The runner may serve other runs after this one.
         engine.release()

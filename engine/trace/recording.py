@@ -18,6 +18,7 @@ in a new one beside it, which can be opened on its own.
 from __future__ import annotations
 
 import errno
+import io
 import os
 import threading
 import time
@@ -25,7 +26,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 from mcap.writer import CompressionType, Writer
@@ -254,11 +255,25 @@ class Recorder:
             self.error = _explain(error, self.path)
 
 
+class InUse(OSError):
+    """Somebody records to the file."""
+
+
 class _GrowingFile:
-    """What the MCAP writer writes to. ``size`` is what has been written, ``whole`` where the last whole chunk ends."""
+    """What the MCAP writer writes to. ``size`` is what has been written, ``whole`` where the last whole chunk ends.
+
+    Raises OSError, :class:`InUse` for a file that another recorder writes: emptying it would spoil both recordings.
+    """
 
     def __init__(self, path: Path) -> None:
-        self._file = open(path, "wb", buffering=0)  # noqa: SIM115
+        self._file = open(path, "ab", buffering=0)  # noqa: SIM115
+        try:
+            _take_hold(self._file)
+            if os.fstat(self._file.fileno()).st_size:
+                self._file.truncate(0)
+        except BaseException:
+            self._file.close()
+            raise
         self.size = 0
         self.whole = 0
 
@@ -285,6 +300,20 @@ class _GrowingFile:
     def close(self) -> None:
         with suppress(OSError):
             self._file.close()
+
+
+def _take_hold(file: BinaryIO | io.FileIO) -> None:
+    """Keep others from recording to the file, as long as it is open. Readers are welcome."""
+    try:
+        import fcntl
+    except ImportError:  # Windows, whose locks keep readers out too
+        return
+    try:
+        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise InUse from None
+    except OSError:
+        pass  # a file system without locks
 
 
 class _StepWriter:
@@ -377,6 +406,9 @@ def _open_writer(file: _GrowingFile, info: RunInfo) -> _StepWriter:
 
 
 def _explain(error: Exception, path: Path) -> Notice:
+    if isinstance(error, InUse):
+        return Notice("Another recording is written to {path}: choose another name. The run goes on unrecorded.",
+                      path=path)
     number = error.errno if isinstance(error, OSError) else None
     if number in (errno.ENOSPC, errno.EDQUOT):
         return Notice("The disk is full: the recording {path} ends here. The run goes on.", path=path)

@@ -55,7 +55,8 @@ def test_other_programs_can_read_it(tmp_path: Path) -> None:
         assert "Scheduled" in json.loads(schema.data)["$defs"]
 
 
-def test_chunks_have_a_middling_size(tmp_path: Path) -> None:
+def test_chunks_have_a_middling_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording_module, "FLUSH_SECONDS", 60.0)  # on a busy machine it is time that closes a chunk
     record(tmp_path / "a.mcap", 1500)
     with open(tmp_path / "a.mcap", "rb") as file:
         summary = make_reader(file).get_summary()
@@ -329,3 +330,36 @@ def test_a_killed_program_loses_half_a_second_at_most(tmp_path: Path, seconds: f
     for step in range(recording.last_step + 1):
         assert recording.events(step) == expected.step()
     recording.close()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="locks that let readers in are POSIX")
+def test_two_recorders_do_not_write_to_one_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.mcap"
+    path.write_bytes(b"x" * 100_000)  # what was there before is gone
+    run = RandomRun(29)
+    first = Recorder(path, run.info)
+    steps = run.steps(150, first.put)
+    second = Recorder(path, run.info)
+    other = subprocess.run([sys.executable, "-c", textwrap.dedent("""
+        import sys
+        from engine.trace.recording import Recorder
+        from tests.engine.trace_runs import RandomRun
+        recorder = Recorder(sys.argv[1], RandomRun(29).info)
+        recorder.close()
+        print(recorder.error)
+    """), str(path)], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2]).stdout
+    for error in (second.error, other):
+        assert error is not None
+        assert "Another recording is written" in error
+        assert str(path) in error
+    assert second.close()
+    steps += run.steps(50, first.put)
+    assert first.close()
+    recording = open_recording(path)
+    assert recording.complete
+    assert recording.last_step == 199
+    assert [recording.events(step) for step in range(200)] == steps
+    recording.close()
+    third = Recorder(path, run.info)  # now that it is free
+    assert third.close()
+    assert third.error is None

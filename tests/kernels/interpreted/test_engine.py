@@ -19,6 +19,7 @@ from engine.runner import Runner, RunnerError
 from engine.scheduler import Scheduler
 from tests.engine.families import FAMILIES
 from tests.engine.forward_driver import make_llama, random_prompt
+from tests.kernels.recording_device import RecordingDevice
 
 SMALL = {"hidden_size": 72, "num_hidden_layers": 2, "head_dim": 64, "initializer_range": 0.15}
 
@@ -26,6 +27,12 @@ SMALL = {"hidden_size": 72, "num_hidden_layers": 2, "head_dim": 64, "initializer
 @pytest.fixture(autouse=True)
 def _short_contexts_are_split_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(split_attention, "_KEYS_A_SPLIT", 16)
+
+
+@pytest.fixture(autouse=True)
+def _graphs_are_recordings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was decided on the host when a step was captured stays so, as in a real graph."""
+    monkeypatch.setattr("engine.gpu.device.make_device", lambda name: RecordingDevice())
 
 
 def make_requests() -> list[Request]:
@@ -65,6 +72,7 @@ def run(
         seen |= {"preempted"} if plan.preempted else set()
         for request, _ in scheduler.commit(plan, runner.execute(plan)):
             runner.free_request(request.request_id)
+        seen.add(runner.step_mode.partition(" ")[0])
         if not arriving and not scheduler.requests:
             break
     return {request.request_id: request.token_ids[request.num_prompt_tokens :] for request in requests}, seen
@@ -89,7 +97,7 @@ def test_the_same_tokens_as_with_torch(tmp_path: Path, split_sizes: set[int]) ->
     found, seen = run(tmp_path, "triton")
     expected, _ = run(tmp_path, "torch")
     assert found == expected
-    assert seen == {"mixed", "decodes", "chunk", "hit", "preempted"}
+    assert seen == {"mixed", "decodes", "chunk", "hit", "preempted", "eager", "capture", "graph"}
     assert max(split_sizes) > 1
     assert min(split_sizes) == 1
     assert len({tuple(tokens) for tokens in found.values()}) > 3, "a model that always says the same proves little"

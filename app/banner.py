@@ -56,8 +56,10 @@ class Banner(QWidget):
         """What is being said; "" when nothing is."""
         return self._label.text() if not self.isHidden() else ""
 
-    def tell(self, text: str, status: Status = "info", actions: Sequence[Action] = ()) -> None:
-        """Show ``text``, with a button for each action; pressing one also takes the message away."""
+    def tell(self, text: str, status: Status = "info", actions: Sequence[Action] = (), *,
+             passing: bool = False) -> None:
+        """Show ``text``, with a button for each action; pressing one also takes the message away. A ``passing`` one
+        goes by itself, actions or not."""
         self._status = status
         self._label.setText(text)
         self.setAccessibleName(text)
@@ -71,7 +73,7 @@ class Banner(QWidget):
             button.clicked.connect(lambda _checked=False, act=act: act())
             self._actions.addWidget(button)
         self._timer.stop()
-        if status in ("info", "good") and not actions:
+        if passing or (status in ("info", "good") and not actions):
             self._timer.start(INFO_SHOWN_MS)
         self.show()
         self._fit()

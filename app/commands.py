@@ -14,6 +14,7 @@ from PySide6.QtCore import QObject, Qt
 from PySide6.QtGui import QAction, QActionGroup, QKeyEvent, QKeySequence
 from PySide6.QtWidgets import QMenu, QMenuBar
 
+from app.layouts import LAYOUTS
 from app.translation import LANGUAGES
 from engine.trace.metrics import MARK_KINDS
 from widgets.chart_keys import chart_key
@@ -37,6 +38,7 @@ class Commands(QObject):
         for menu in (self.file, self.view, self.playback, self.run, self.help):
             bar.addMenu(menu)
         self.recent, self.scenarios = QMenu(self.file), QMenu(self.file)
+        self.layouts, self.type_size = QMenu(self.view), QMenu(self.view)
         self.themes, self.languages = QMenu(self.view), QMenu(self.view)
         self.speeds, self.until = QMenu(self.playback), QMenu(self.playback)
         self.recent.aboutToShow.connect(self._fill_recent)
@@ -73,12 +75,22 @@ class Commands(QObject):
         self._add(self.file, "settings", w.asking.show_settings, "Ctrl+,").setMenuRole(QAction.MenuRole.PreferencesRole)
         self._add(self.file, "quit", w.close, "Ctrl+Q").setMenuRole(QAction.MenuRole.QuitRole)
 
+        self._add_group(self.layouts, "layout", tuple(LAYOUTS), w.docks.choose)
+        for number, name in enumerate(LAYOUTS, 1):
+            self._actions[f"layout {name}"].setShortcut(QKeySequence(f"Ctrl+{number}"))
+        self.layouts.addSeparator()
+        self._add(self.layouts, "reset", w.docks.reset)
+        self._add(self.layouts, "arrange", lambda: w.docks.set_arranging(self._actions["arrange"].isChecked()),
+                  checkable=True)
+        self._add(self.type_size, "larger", partial(w.docks.resize_type, 1)).setShortcuts(
+            [QKeySequence("Ctrl++"), QKeySequence("Ctrl+=")])
+        self._add(self.type_size, "smaller", partial(w.docks.resize_type, -1), "Ctrl+-")
+        self._add(self.type_size, "normal", partial(w.docks.resize_type, 0), "Ctrl+0")
+        self.view.addMenu(self.layouts)
+        self.view.addMenu(self.type_size)
+        self.view.addSeparator()
         for dock in w.docks.docks.values():
             self.view.addAction(dock.toggleViewAction())
-        self.view.addSeparator()
-        self._add(self.view, "arrange", lambda: w.docks.set_arranging(self._actions["arrange"].isChecked()),
-                  checkable=True)
-        self._add(self.view, "reset", w.docks.reset)
         self.view.addSeparator()
         self.view.addMenu(self.themes)
         self.view.addMenu(self.languages)
@@ -146,6 +158,8 @@ class Commands(QObject):
         self.recent.setTitle(self.tr("Recent recordings"))
         self.scenarios.setTitle(self.tr("Start scenario"))
         self.themes.setTitle(self.tr("Theme"))
+        self.layouts.setTitle(self.tr("Layout"))
+        self.type_size.setTitle(self.tr("Text size"))
         self.languages.setTitle(self.tr("Language"))
         self.speeds.setTitle(self.tr("Speed"))
         self.until.setTitle(self.tr("Run until"))
@@ -160,7 +174,11 @@ class Commands(QObject):
             "settings": self.tr("Settings…"),
             "quit": self.tr("Quit"),
             "arrange": self.tr("Move panels by their title bars"),
-            "reset": self.tr("Reset the layout"),
+            "reset": self.tr("Reset this layout"),
+            **{f"layout {name}": text for name, text in self.layout_names()},
+            "larger": self.tr("Larger"),
+            "smaller": self.tr("Smaller"),
+            "normal": self.tr("As designed"),
             "theme dark": self.tr("Dark"),
             "theme light": self.tr("Light"),
             "motion": self.tr("Motion"),
@@ -190,6 +208,11 @@ class Commands(QObject):
             self._actions[name].setText(text)
 
     def key_list(self) -> list[tuple[str, str]]:
+    def layout_names(self) -> list[tuple[str, str]]:
+        """(name, what the user calls it)."""
+        texts = {"stage": self.tr("Stage"), "tune": self.tr("Tune"), "teach": self.tr("Teach")}
+        return [(name, texts[name]) for name in LAYOUTS]
+
         """(keys, what they do), for the list of keys."""
         return [
             (self.tr("Space"), self.tr("pause, and go on from the same step")),
@@ -208,11 +231,11 @@ class Commands(QObject):
             ("?", self.tr("this list")),
         ]
 
-    def sync(self, *, theme: str, language: str, motion: bool, full_screen: bool, recording: bool,
+    def sync(self, *, theme: str, language: str, layout: str, motion: bool, full_screen: bool, recording: bool,
              live: bool, replay: bool) -> None:
         """Show the state of things in the menus."""
-        for name, checked in ((f"theme {theme}", True), (f"language {language}", True), ("motion", motion),
-                              ("full_screen", full_screen)):
+        for name, checked in ((f"theme {theme}", True), (f"language {language}", True), (f"layout {layout}", True),
+                              ("motion", motion), ("full_screen", full_screen)):
             self._actions[name].setChecked(checked)
         self._actions["record"].setText((self.tr("Stop recording") if recording else self.tr("Record")) + "\tR")
         self._actions["record"].setEnabled(live)

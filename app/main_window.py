@@ -38,7 +38,7 @@ from engine.trace.knobs import KnobError
 from engine.trace.reader import RecordingError, open_recording
 from engine.trace.source import RunSource
 from engine.worker import RunSpec
-from widgets.buttons import MenuButton
+from widgets.buttons import MenuButton, Tabs
 from widgets.chart_keys import Chart
 from widgets.knob_panel import KnobPanel
 from widgets.painting import Motion
@@ -73,7 +73,7 @@ class MainWindow(QMainWindow):
         self.banner = Banner()
         self.strip = StatusStrip()
         self._build_frame()
-        self.docks = Docks(self, self.panels)
+        self.docks = Docks(self, self.panels, settings)
         self.asking = Asking(self)
         self.exporting = Exporting(self)
         self.note_taking = NoteTaking(self)
@@ -105,6 +105,8 @@ class MainWindow(QMainWindow):
         column.setSpacing(0)
         self._menu_bar = QMenuBar()
         inner = QVBoxLayout()
+        self._layout_tabs = Tabs()
+        self._menu_bar.setCornerWidget(self._layout_tabs)
         inner.setContentsMargins(0, EDGE // 2, 0, EDGE)
         inner.setSpacing(EDGE)
         inner.addWidget(self.transport)
@@ -144,6 +146,8 @@ class MainWindow(QMainWindow):
         assert isinstance(requests, RequestList)
         requests.abort_requested.connect(self._abort)
         self.card.retry.connect(self.restart)
+        self._layout_tabs.chosen.connect(self.docks.choose)
+        self.docks.chosen.connect(lambda _name: self._sync_commands())
         self.card.open_recording.connect(self.open_recording)
         self.card.open_any.connect(self.asking.choose_recording)
         themes.changed.connect(self._sync_commands)
@@ -395,20 +399,20 @@ class MainWindow(QMainWindow):
         session = self.session
         live = isinstance(session, LiveSession)
         recording = isinstance(session, LiveSession) and session.recorder is not None and session.recorder.active
-        self.commands.sync(theme=themes.current.name, language=self.language.code, motion=Motion.enabled,
-                           full_screen=self.isFullScreen(), recording=recording, live=live,
+        self._layout_tabs.set_options(self.commands.layout_names(), self.docks.current)
+        self.commands.sync(theme=themes.current.name, language=self.language.code, layout=self.docks.current,
+                           motion=Motion.enabled, full_screen=self.isFullScreen(), recording=recording, live=live,
                            replay=isinstance(session, ReplaySession) and session.path is not None)
 
     def _restore_layout(self) -> None:
-        layout = self.settings.layout
-        if layout is not None:
-            self.restoreGeometry(layout[0])
-            self.restoreState(layout[1])
+        geometry = self.settings.geometry
+        if geometry is not None:
+            self.restoreGeometry(geometry)
             screen = QGuiApplication.primaryScreen().availableGeometry()
             if not screen.intersects(self.frameGeometry()):  # the screen that it was on is gone
                 self.move(screen.topLeft())
-        else:
-            QTimer.singleShot(0, self.docks.proportion)
+        self.docks.bring_back()
+        QTimer.singleShot(0, self.docks.proportion)
 
     def _retranslate(self) -> None:
         self.commands.retranslate()
@@ -443,7 +447,8 @@ class MainWindow(QMainWindow):
     def closeEvent(self, event: QCloseEvent) -> None:
         self.clock.stop()
         self.exporting.stop()
-        self.settings.save_layout(self.saveGeometry(), self.saveState())
+        self.settings.save_geometry(self.saveGeometry())
+        self.docks.keep()
         self.settings.sync()
         self.hide()  # a step of the engine may take a second or two to end, which nobody has to watch
         self.ended_cleanly = self.shut_down() and self.ended_cleanly

@@ -13,6 +13,7 @@ from app.engine_texts import say
 from app.session import ReplaySession, Session
 from engine.trace.notes import Note
 from engine.trace.notes_copy import NotesError, copy_with_notes
+from widgets.inspector import Inspector
 from widgets.notes import About, NoteEditor, NoteList, note_heading
 
 if TYPE_CHECKING:
@@ -36,6 +37,13 @@ class NoteTaking(QObject):
         self._copied.connect(self._tell_copied)
         window.transport.notes_requested.connect(self.show_list)
         window.transport.scrubber.describe_notes = self.describe
+        inspector = window.panels["inspector"]
+        assert isinstance(inspector, Inspector)
+        self._inspector = inspector
+        inspector.find_notes = self.find
+        inspector.notes.chosen.connect(self._go_to)
+        inspector.notes.edit_asked.connect(self.edit)
+        inspector.notes.delete_asked.connect(lambda note: self._delete(window.session, note))
 
     def set_session(self, session: Session | None) -> None:
         """Another run is shown: what is open about the one before goes."""
@@ -99,7 +107,13 @@ class NoteTaking(QObject):
     def _delete(self, session: Session | None, note: Note | None) -> None:
         if session is not None and note is not None:
             session.notes.remove(note.note_id)
+            self._window.banner.tell(self.tr("The note about {place} is deleted.").format(place=note_heading(note)),
+                                     "info", [(self.tr("Undo"), lambda: self._put_back(session, note))], passing=True)
             self._changed(session)
+
+    def _put_back(self, session: Session, note: Note) -> None:
+        session.notes.put_back(note)
+        self._changed(session)
 
     def _changed(self, session: Session) -> None:
         """Keep the notes where they belong, and say so if that is not possible."""
@@ -122,7 +136,7 @@ class NoteTaking(QObject):
     def show_list(self) -> None:
         if self.list is None:
             self.list = NoteList(self._window)
-            self.list.chosen.connect(lambda note: self._window.with_session("seek", note.step))
+            self.list.chosen.connect(self._go_to)
             self.list.chosen.connect(self._select)
             self.list.edit_asked.connect(self.edit)
             self.list.delete_asked.connect(lambda note: self._delete(self._window.session, note))
@@ -130,6 +144,18 @@ class NoteTaking(QObject):
         self._update_list()
         self.list.show()
         self.list.activateWindow()
+
+    def _go_to(self, note: Note) -> None:
+        self._window.with_session("seek", note.step)
+
+    def find(self, request_id: str | None, block: int | None, step: int) -> list[Note]:
+        """The notes about a request, or a block, or else those of a step, whatever they are about."""
+        session = self._window.session
+        if session is None or not len(session.notes):
+            return []
+        if request_id is None and block is None:
+            return session.notes.at(step)
+        return session.notes.about(request_id=request_id, block=block if request_id is None else None)
 
     def _select(self, note: Note) -> None:
         """What the note is about, shown by all panels."""
@@ -140,6 +166,7 @@ class NoteTaking(QObject):
 
     def _update_list(self) -> None:
         session = self._window.session
+        self._inspector.notes_changed()
         if self.list is not None:
             self.list.show_notes(list(session.notes) if session is not None else [])
 

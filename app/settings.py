@@ -76,18 +76,44 @@ class Settings:
         self._set("recent", [str(p) for p in kept])
 
     @property
-    def layout(self) -> tuple[QByteArray, QByteArray] | None:
-        """Geometry and state of the main window, as it was left."""
-        geometry, state = self._get("window/geometry"), self._get("window/state")
-        version = str(self._get("window/version"))
-        if isinstance(geometry, QByteArray) and isinstance(state, QByteArray) and version == str(LAYOUT_VERSION):
-            return geometry, state
-        return None
+    def layout_name(self) -> str:
+        """The layout in force when the window was left, "" for none."""
+        return str(self._get("layouts/current") or "")
 
-    def save_layout(self, geometry: QByteArray, state: QByteArray) -> None:
-        self._set("window/version", LAYOUT_VERSION)
+    @layout_name.setter
+    def layout_name(self, name: str) -> None:
+        self._set("layouts/current", name)
+
+    def layout_state(self, name: str) -> QByteArray | None:
+        """The panels of layout ``name`` as the user left them, None as long as they were not moved."""
+        state = self._get(f"layouts/{name}/state")
+        if str(self._get(f"layouts/{name}/version")) != str(LAYOUT_VERSION):
+            return None
+        return state if isinstance(state, QByteArray) and not state.isEmpty() else None
+
+    def save_layout_state(self, name: str, state: QByteArray | None) -> None:
+        self._set(f"layouts/{name}/version", LAYOUT_VERSION)
+        self._set(f"layouts/{name}/state", state if state is not None else QByteArray())
+
+    def layout_scale(self, name: str) -> float | None:
+        """How large the user made type in layout ``name``, None as long as it is as designed."""
+        try:
+            scale = float(str(self._get(f"layouts/{name}/scale") or ""))
+        except ValueError:
+            return None
+        return scale if 0.5 <= scale <= 4 else None
+
+    def save_layout_scale(self, name: str, scale: float | None) -> None:
+        self._set(f"layouts/{name}/scale", str(scale) if scale is not None else "")
+
+    @property
+    def geometry(self) -> QByteArray | None:
+        """Where the main window was, and how large."""
+        geometry = self._get("window/geometry")
+        return geometry if isinstance(geometry, QByteArray) else None
+
+    def save_geometry(self, geometry: QByteArray) -> None:
         self._set("window/geometry", geometry)
-        self._set("window/state", state)
 
     def sync(self) -> None:
         """Write to disk now."""

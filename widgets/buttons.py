@@ -13,7 +13,7 @@ from widgets.controls import paint_arrow
 from widgets.painting import draw_focus_ring, draw_text, elide, text_width
 from widgets.theme import font, px, theme, themes
 
-Icon = Literal["first", "back", "play", "pause", "forward", "last", "record", "stop", "note"]
+Icon = Literal["first", "back", "play", "pause", "forward", "last", "record", "stop", "note", "edit", "delete"]
 
 
 def paint_icon(painter: QPainter, icon: Icon, centre: QPointF, colour: QColor) -> None:
@@ -52,6 +52,17 @@ def _draw_icon(painter: QPainter, icon: Icon, colour: QColor) -> None:
     elif icon == "note":
         painter.drawRect(QRectF(x - 5, y - 6, 1.6, 12))
         painter.drawPolygon(QPolygonF([QPointF(x - 4, y - 6), QPointF(x + 6, y - 2.5), QPointF(x - 4, y + 1)]))
+    elif icon == "edit":
+        painter.save()
+        painter.rotate(45)
+        painter.drawRect(QRectF(-1.8, -6.5, 3.6, 2.2))
+        painter.drawRect(QRectF(-1.8, -3.4, 3.6, 6.2))
+        painter.drawPolygon(QPolygonF([QPointF(-1.8, 3.8), QPointF(1.8, 3.8), QPointF(0, 7)]))
+        painter.restore()
+    elif icon == "delete":
+        painter.setPen(QPen(colour, 1.6, Qt.PenStyle.SolidLine, Qt.PenCapStyle.RoundCap))
+        painter.drawLine(QPointF(-4, -4), QPointF(4, 4))
+        painter.drawLine(QPointF(-4, 4), QPointF(4, -4))
     elif icon == "record":
         painter.drawEllipse(QPointF(x, y), 5, 5)
     else:
@@ -93,6 +104,12 @@ class IconButton(Button):
     def __init__(self, icon: Icon, *, primary: bool = False, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._icon, self._primary = icon, primary
+        self._small = False
+
+    def make_small(self) -> None:
+        """For a place among lines of text: no outline either."""
+        self._small = True
+        self.updateGeometry()
 
     @property
     def icon_name(self) -> Icon:
@@ -109,14 +126,14 @@ class IconButton(Button):
             self.update()
 
     def sizeHint(self) -> QSize:
-        return QSize(px(28), px(30))
+        return QSize(px(22), px(22)) if self._small else QSize(px(28), px(30))
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         t = theme()
         filled = QColor(t.accent) if self._primary and self.isEnabled() else None
-        self.paint_ground(painter, filled=filled)
+        self.paint_ground(painter, outlined=not self._small, filled=filled)
         ink = t.bad if self._icon in ("record", "stop") else t.text
         colour = QColor(t.on_accent if filled is not None else ink if self.isEnabled() else t.secondary)
         if not self.isEnabled():

@@ -276,7 +276,7 @@ class InsightsPanel(Panel):
         painter.setPen(QColor(t.secondary))
         _draw_lines(painter, QRectF(left, y, width, card.detail_height), card.detail, place.bottom())
         y += card.detail_height
-        if y + px(18) > place.bottom() + 8:
+        if y + px(18) > place.bottom():
             return
         x = left
         for first, last in card.finding.steps:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from PySide6.QtCore import QPointF, QRectF, Qt
 from PySide6.QtGui import QColor, QKeyEvent, QMouseEvent, QPainter, QResizeEvent, QTextCharFormat, QTextCursor
 from PySide6.QtWidgets import QFrame, QTextEdit, QWidget
 
 from engine.trace.events import StepEvents
+from engine.trace.notes import Note
 from engine.trace.state import EngineState, RequestView
 from widgets.controls import WINDOW_KEYS
 from widgets.inspector_facts import Facts, block_facts, phase_times, request_facts, step_facts
 from widgets.painting import MARGIN, Panel, draw_swatch, draw_text, format_int, format_ms, header, metrics, text_width
+from widgets.pinned_notes import PinnedNotes
 from widgets.theme import font, mix, px, theme, themes
 from widgets.view import Selection, View
 
@@ -70,7 +74,10 @@ class RequestText(QTextEdit):
 
 
 class Inspector(Panel):
-    """Shows the selected request, the selected block, or the step."""
+    """Shows the selected request, the selected block, or the step, and the notes that are pinned to it.
+
+    ``find_notes(request_id, block, step)`` gives the notes about a request, or a block, or else those of a step.
+    """
 
     def __init__(self, selection: Selection, parent: QWidget | None = None) -> None:
         super().__init__(selection, parent)
@@ -81,6 +88,8 @@ class Inspector(Panel):
         self._shown: tuple[object, ...] = ()
         self.text = RequestText(self)
         self.text.hide()
+        self.find_notes: Callable[[str | None, int | None, int], list[Note]] = lambda request_id, block, step: []
+        self.notes = PinnedNotes(self)
         self.setMouseTracking(True)
         selection.changed.connect(self._selection_changed)
         self.retranslate()
@@ -112,6 +121,7 @@ class Inspector(Panel):
         view = self._view
         if view is None:
             return
+        self._show_pinned(view.state.step)
         what = (id(view.series), view.state.step, self.selection.request_id, self.selection.block)
         if what == self._shown:
             return
@@ -129,6 +139,17 @@ class Inspector(Panel):
         self.text.setVisible(request is not None)
         self._place_text()
         if before != (self._facts, self._events):
+            self.update()
+
+    def notes_changed(self) -> None:
+        """Somebody wrote, changed or deleted a note."""
+        if self._view is not None:
+            self._show_pinned(self._view.state.step)
+
+    def _show_pinned(self, step: int) -> None:
+        notes = self.find_notes(self.selection.request_id, self.selection.block, step)
+        if self.notes.show_notes(notes, step):
+            self._place_text()
             self.update()
 
     def _show_request(self, request: RequestView, state: EngineState) -> None:
@@ -182,15 +203,25 @@ class Inspector(Panel):
 
     def _place_text(self) -> None:
         """The text takes what the facts leave; in a low panel the facts give way, because the text can scroll."""
-        room = self.height() - header() - MARGIN
+        width = self.width() - 2 * MARGIN
+        inside = self.height() - header() - MARGIN
+        notes = min(self.notes.needed_height(width), inside * 2 // 5)
+        if notes:
+            self.notes.setGeometry(MARGIN, self.height() - MARGIN - notes, width, notes)
+        room = inside - (notes + 6 if notes else 0)
         needed = sum(self._lay_out_facts(self.width() - 2 * MARGIN)[1])
         top = round(header() + min(needed + 6, max(0, room - px(64))))
-        self.text.setGeometry(MARGIN, top, self.width() - 2 * MARGIN, max(0, self.height() - top - MARGIN))
+        self.text.setGeometry(MARGIN, top, width, max(0, header() + room - top))
+
+    def rescale(self) -> None:
+        self._place_text()
 
     # ---- painting -------------------------------------------------------------------------------------------------
 
     def paint_content(self, painter: QPainter, rect: QRectF) -> None:
         t = theme()
+        if self.notes.cards:
+            rect.setBottom(self.notes.geometry().top() - 6)
         if self._view is None or not self._facts:
             draw_text(painter, rect, self.tr("Nothing has happened yet"), colour=t.secondary,
                       align=Qt.AlignmentFlag.AlignHCenter | Qt.AlignmentFlag.AlignVCenter)

@@ -295,10 +295,10 @@ class TokenBudget(Panel):
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         painter.setPen(Qt.PenStyle.NoPen)
         painter.setBrush(QColor(theme().bad))
-        y = self._plot.bottom() + 1.5
+        y, half, tall = self._plot.bottom() + 1, px(2.5), px(4)
         places = self._plot.left() + (rows + 0.5) * self._bar
         for x in np.unique(np.round(places) if self._bar < 1 else places).tolist():
-            painter.drawPolygon(QPolygonF([QPointF(x, y), QPointF(x - 3, y + 5), QPointF(x + 3, y + 5)]))
+            painter.drawPolygon(QPolygonF([QPointF(x, y), QPointF(x - half, y + tall), QPointF(x + half, y + tall)]))
         painter.setRenderHint(QPainter.RenderHint.Antialiasing, False)
 
     def _paint_cursor(self, painter: QPainter) -> None:

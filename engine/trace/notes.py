@@ -94,6 +94,12 @@ class NoteBook:
             del self._notes[index], self._steps[index]
             self.revision += 1
 
+    def put_back(self, note: Note) -> None:
+        """Take back that ``note`` was removed; nothing happens if it is there."""
+        if self.get(note.note_id) is None and len(self._notes) < MAX_NOTES:
+            self._put(note)
+            self.revision += 1
+
     def touch(self) -> None:
         """What is here belongs into another file than the one that it was saved in."""
         if self._notes:
@@ -109,6 +115,11 @@ class NoteBook:
     def between(self, first: int, last: int) -> list[Note]:
         """The notes of steps ``first`` to ``last``, inclusive."""
         return self._notes[bisect_left(self._steps, first):bisect_right(self._steps, last)]
+
+    def about(self, *, request_id: str | None = None, block: int | None = None) -> list[Note]:
+        """The notes about a request, or about a block, in order of their steps."""
+        return [note for note in self._notes if (request_id is not None and note.request_id == request_id)
+                or (block is not None and note.block == block)]
 
     def step_after(self, step: int) -> int | None:
         """The first step after ``step`` that has a note."""

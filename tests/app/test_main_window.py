@@ -12,7 +12,7 @@ import pytest
 from PySide6.QtCore import QMimeData, QPoint, QPointF, Qt, QUrl
 from PySide6.QtGui import QDropEvent
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QWidget
+from PySide6.QtWidgets import QPushButton, QWidget
 
 from app.application import make_application
 from app.main_window import MainWindow
@@ -22,10 +22,12 @@ from app.translation import Language
 from engine.trace.conditions import EVENT_KINDS
 from engine.trace.history import LiveHistory
 from engine.trace.knobs import KnobError
+from engine.trace.notes import notes_path, read_notes
 from engine.trace.reader import open_recording
 from tests.app.conftest import STEPS
 from tests.app.live import BUSY
 from tests.widgets.pointer import hover
+from widgets.inspector import Inspector
 from widgets.request_list import RequestList
 from widgets.theme import DARK, LIGHT, theme, themes
 from widgets.transport import TransportStatus
@@ -471,6 +473,7 @@ def test_panning_a_chart_detaches_the_engine_goes_on_and_end_follows_again(
     qtbot.waitUntil(lambda: shown_step(window) > 60)
     for name in ("token_budget", "timeline"):
         panel = window.panels[name]
+        qtbot.waitUntil(lambda panel=panel: panel.steps_in_sight() is not None)  # it has been painted
         drag(qtbot, panel, QPoint(200, 90), QPoint(260, 90))
         assert visible.held
         at = session.time.step
@@ -561,3 +564,38 @@ def test_on_a_larger_screen_the_stage_has_larger_type(window: MainWindow, qtbot:
     qtbot.waitUntil(lambda: themes.scale > before)
     window.docks.choose("tune")
     assert themes.scale == 1.0
+
+
+def test_notes_are_in_the_inspector_and_a_deleted_one_comes_back(window: MainWindow, recording: Path, tmp_path: Path,
+                                                                 qtbot: Any) -> None:
+    path = tmp_path / "b.mcap"
+    path.write_bytes(recording.read_bytes())
+    window.open_recording(path, play=False)
+    session, inspector = window.session, window.panels["inspector"]
+    assert session is not None
+    assert isinstance(inspector, Inspector)
+    session.notes.add("the first chunk", 40, request_id="r2")
+    session.notes.add("nothing of note", 90)
+    session.seek(90)
+    qtbot.waitUntil(lambda: [card.note.text for card in inspector.notes.cards] == ["nothing of note"])
+    assert inspector.notes.isVisible()
+    window.selection.select(request_id="r2")
+    (card,) = inspector.notes.cards
+    assert card.note.text == "the first chunk"
+    card.go.click()
+    qtbot.waitUntil(lambda: shown_step(window) == 40)
+    qtbot.waitUntil(lambda: not inspector.notes.cards[0].go.isEnabled())  # one is there
+    inspector.notes.cards[0].edit.click()
+    editor = window.note_taking.editor
+    assert editor is not None
+    editor.text.setPlainText("the very first chunk")
+    editor.save.click()
+    assert inspector.notes.cards[0].text.text() == "the very first chunk"
+    inspector.notes.cards[0].delete.click()
+    assert inspector.notes.cards == []
+    assert inspector.notes.isHidden()
+    undo = next(b for b in window.banner.findChildren(QPushButton) if b.text() == "Undo")
+    undo.click()
+    assert inspector.notes.cards[0].text.text() == "the very first chunk"
+    assert [n.text for n in read_notes(notes_path(path), session.source.info)[0]] == [  # type: ignore[union-attr]
+        "the very first chunk", "nothing of note"]

@@ -11,13 +11,24 @@ from app.settings import RECENT_KEPT, Settings
 
 def test_settings_last_from_one_start_to_the_next(tmp_path: Path) -> None:
     settings = Settings(tmp_path / "s.ini")
-    assert (settings.theme, settings.motion, settings.recent, settings.layout) == ("dark", True, [], None)
+    assert (settings.theme, settings.motion, settings.recent, settings.geometry) == ("dark", True, [], None)
+    assert (settings.layout_name, settings.layout_state("stage"), settings.layout_scale("stage")) == ("", None, None)
     settings.theme, settings.language, settings.motion = "light", "zh", False
-    settings.save_layout(QByteArray(b"geometry"), QByteArray(b"state"))
+    settings.save_geometry(QByteArray(b"geometry"))
+    settings.layout_name = "teach"
+    settings.save_layout_state("stage", QByteArray(b"state"))
+    settings.save_layout_scale("stage", 1.75)
     settings.sync()
     again = Settings(tmp_path / "s.ini")
     assert (again.theme, again.language, again.motion) == ("light", "zh", False)
-    assert again.layout == (QByteArray(b"geometry"), QByteArray(b"state"))
+    assert (again.geometry, again.layout_name) == (QByteArray(b"geometry"), "teach")
+    assert (again.layout_state("stage"), again.layout_scale("stage")) == (QByteArray(b"state"), 1.75)
+    assert again.layout_state("tune") is None
+    again.save_layout_state("stage", None)
+    again.save_layout_scale("stage", None)
+    again.sync()
+    third = Settings(tmp_path / "s.ini")
+    assert (third.layout_state("stage"), third.layout_scale("stage")) == (None, None)
 
 
 def test_recent_recordings_are_those_that_are_still_there(tmp_path: Path) -> None:
@@ -55,6 +66,8 @@ def test_nothing_is_written_for_a_script(tmp_path: Path) -> None:
 
 def test_a_layout_of_another_version_is_not_forced_on_the_panels(tmp_path: Path) -> None:
     settings = Settings(tmp_path / "s.ini")
-    settings.save_layout(QByteArray(b"g"), QByteArray(b"s"))
-    settings._set("window/version", 0)
-    assert settings.layout is None
+    settings.save_layout_state("tune", QByteArray(b"s"))
+    settings._set("layouts/tune/version", 0)
+    settings._set("layouts/tune/scale", "huge")
+    assert settings.layout_state("tune") is None
+    assert settings.layout_scale("tune") is None

@@ -78,7 +78,7 @@ def test_facts_of_a_step() -> None:
         if events.stopped_by:
             assert facts["stopped by"].startswith(stop_reason_text(events.stopped_by))
         evicted = sum(len(e.blocks) for e in events.pool if isinstance(e, Evicted))
-        assert facts.get("evicted", "0 blocks") == f"{evicted} blocks"
+        assert facts.get("evicted", "0 blocks") == ("1 block" if evicted == 1 else f"{evicted} blocks")
     assert {"knobs", "arrived", "preempted", "prefix hits", "finished"} <= told
     assert sum(ns for _, ns in phase_times(run.events(5))) > 0
 

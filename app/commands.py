@@ -157,9 +157,9 @@ class Commands(QObject):
         self.help.setTitle(self.tr("&Help"))
         self.recent.setTitle(self.tr("Recent recordings"))
         self.scenarios.setTitle(self.tr("Start scenario"))
-        self.themes.setTitle(self.tr("Theme"))
         self.layouts.setTitle(self.tr("Layout"))
         self.type_size.setTitle(self.tr("Text size"))
+        self.themes.setTitle(self.tr("Theme"))
         self.languages.setTitle(self.tr("Language"))
         self.speeds.setTitle(self.tr("Speed"))
         self.until.setTitle(self.tr("Run until"))
@@ -207,12 +207,12 @@ class Commands(QObject):
         for name, text in texts.items():
             self._actions[name].setText(text)
 
-    def key_list(self) -> list[tuple[str, str]]:
     def layout_names(self) -> list[tuple[str, str]]:
         """(name, what the user calls it)."""
         texts = {"stage": self.tr("Stage"), "tune": self.tr("Tune"), "teach": self.tr("Teach")}
         return [(name, texts[name]) for name in LAYOUTS]
 
+    def key_list(self) -> list[tuple[str, str]]:
         """(keys, what they do), for the list of keys."""
         return [
             (self.tr("Space"), self.tr("pause, and go on from the same step")),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from PySide6.QtCore import QByteArray, QLocale, QSettings
 
-LAYOUT_VERSION = 1
+LAYOUT_VERSION = 2
 """Goes up when panels are added or renamed, so that a layout of an older version is not forced on them."""
 
 RECENT_KEPT = 8

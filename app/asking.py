@@ -27,10 +27,10 @@ class Asking(QObject):
     def choose_recording(self) -> None:
         w = self._window
         start = w.settings.recent[0].parent if w.settings.recent else recordings_folder()
-        name, _ = QFileDialog.getOpenFileName(w, self.tr("Open recording"), str(start),
-                                              self.tr("Recordings (*.mcap);;All files (*)"))
+        name, _ = QFileDialog.getOpenFileName(w, self.tr("Open"), str(start),
+                                              self.tr("Recordings and sweeps (*.mcap sweep*.json);;All files (*)"))
         if name:
-            w.open_recording(Path(name))
+            w.open_path(Path(name))
 
     def choose_record_file(self) -> None:
         name, _ = QFileDialog.getSaveFileName(self._window, self.tr("Record to file"),

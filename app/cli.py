@@ -19,6 +19,7 @@ from app.cli_compare import add_comparing
 from app.cli_export import add_export
 from app.cli_generate import add_sampling, sampling_of
 from app.cli_trace import add_recording_bench, add_verify
+from engine.sweep_grid import find_sweep
 from engine.trace.knobs import KnobError, KnobValue, knob
 from engine.version import VERSION
 
@@ -91,8 +92,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser.set_defaults(command=_start)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=_Parser)
 
-    open_ = commands.add_parser("open", parents=[looks], help="open a recording in the window")
-    open_.add_argument("file", type=Path, metavar="FILE", help="a recording (.mcap)")
+    open_ = commands.add_parser("open", parents=[looks], help="open a recording, or a sweep, in the window")
+    open_.add_argument("file", type=Path, metavar="FILE",
+                       help="a recording (.mcap), or a sweep: its sweep.json or the folder with it")
     open_.add_argument("--step", type=_step_number, metavar="N", help="show step N, paused, instead of playing")
     _add_exit(open_, "from the window being up")
     open_.set_defaults(command=_open)
@@ -294,9 +296,24 @@ def _start(arguments: argparse.Namespace) -> int:
 def _open(arguments: argparse.Namespace) -> int:
     if arguments.screenshot:
         check_writable(arguments.screenshot, "--screenshot")
+    sweep = find_sweep(arguments.file)
+    if sweep is not None:
+        return _open_sweep(arguments, sweep)
     recording = open_source(arguments.file)
     return _window(arguments, recording=recording, recording_path=arguments.file, step=arguments.step,
                    screenshot=arguments.screenshot, exit_after=arguments.exit_after)
+
+
+def _open_sweep(arguments: argparse.Namespace, path: Path) -> int:
+    from engine.sweep_file import SweepFileError, read_sweep
+
+    try:
+        read_sweep(path)
+    except SweepFileError as refusal:
+        raise BadArguments(refusal) from None
+    if arguments.step is not None:
+        raise BadArguments("--step is for recordings: a sweep has no steps")
+    return _window(arguments, sweep=path, screenshot=arguments.screenshot, exit_after=arguments.exit_after)
 
 
 def _run(arguments: argparse.Namespace) -> int:

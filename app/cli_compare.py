@@ -9,12 +9,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from engine.sweep_grid import NAME, as_rows, grid, pareto_front, parse_axis
+
 if TYPE_CHECKING:
     from engine.compare import Comparison
     from engine.loaded_model import Model
     from engine.recorded_workload import RecordedWorkload
     from engine.rerun import RerunProgress
-    from engine.sweep import SweepPoint
+    from engine.scenario_run import ScenarioRun
+    from engine.sweep_file import SavedSweep
+    from engine.sweep_grid import SweepPoint
     from engine.trace.events import RunInfo
 
 Commands = Any  # argparse has no public name for it
@@ -31,12 +35,13 @@ def add_comparing(commands: Commands, positive_int: Callable[[str], int], defaul
     _add_knobs(rerun, "turn a knob for the whole run; may be given several times")
     rerun.add_argument("--record", type=Path, required=True, metavar="OUT", help="where the new recording goes")
     rerun.add_argument("--own-tokens", action="store_true", help="take what the model samples now, not the recording's")
+    rerun.add_argument("--json", action="store_true", help="tell what came of it as JSON")
     _add_model(rerun, positive_int)
     rerun.set_defaults(command=_rerun)
 
     compare = commands.add_parser("compare", help="tell what differs between two recordings")
-    compare.add_argument("first", type=Path, metavar="A")
-    compare.add_argument("second", type=Path, metavar="B")
+    compare.add_argument("first", type=Path, metavar="A", help="a recording (.mcap): what the other is held against")
+    compare.add_argument("second", type=Path, metavar="B", help="another recording")
     compare.add_argument("--json", action="store_true", help="as JSON, with every request")
     compare.set_defaults(command=_compare)
 
@@ -50,10 +55,12 @@ def add_comparing(commands: Commands, positive_int: Callable[[str], int], defaul
     sweep.add_argument("--requests", type=positive_int, default=40, metavar="N",
                        help="how many of the scenario's requests (default: %(default)s)")
     sweep.add_argument("--seed", type=int, default=0, metavar="N", help="of the scenario's requests")
-    sweep.add_argument("--vary", action="append", required=True, metavar="KNOB=RANGE",
+    sweep.add_argument("--vary", action="append", default=[], metavar="KNOB=RANGE",
                        help="A,B,C or LOW..HIGH or LOW..HIGH:COUNT; given twice, every combination is run")
     _add_knobs(sweep, "turn a knob for all points; may be given several times")
-    sweep.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="where the recordings go")
+    sweep.add_argument("--out", type=Path, required=True, metavar="FOLDER",
+                       help="where the recordings go, and sweep.json, which cutaway open shows")
+    sweep.add_argument("--resume", action="store_true", help="run what the sweep in FOLDER has left")
     sweep.add_argument("--json", action="store_true", help="as JSON")
     _add_model(sweep, positive_int)
     sweep.set_defaults(command=lambda arguments: _sweep(arguments, default_scenario))
@@ -138,7 +145,7 @@ def table(rows: Sequence[Sequence[str]]) -> list[str]:
 
 def _rerun(arguments: argparse.Namespace) -> int:
     from app.cli import BadArguments, Failure, check_writable, parse_knobs
-    from app.headless import Progress
+    from app.headless import Progress, ending_on_sigterm
     from engine.recorded_workload import RerunError
     from engine.rerun import rerun
     from engine.trace.knobs import KnobError
@@ -149,10 +156,11 @@ def _rerun(arguments: argparse.Namespace) -> int:
     if arguments.record.exists() and arguments.record.samefile(arguments.file):
         raise BadArguments(f"--record {arguments.record}: that is the recording itself; name another file")
     progress = Progress()
-    model = _load(workload.info, arguments, progress)
     try:
-        result = rerun(workload, knobs, arguments.record, model, forced=not arguments.own_tokens,
-                       progress=lambda report: progress.tell(_how_far(report)))
+        with ending_on_sigterm():
+            model = _load(workload.info, arguments, progress)
+            result = rerun(workload, knobs, arguments.record, model, forced=not arguments.own_tokens,
+                           progress=lambda report: progress.tell(_how_far(report)))
     except KnobError as refusal:
         raise BadArguments(f"--set {refusal}") from None
     except RerunError as failure:
@@ -161,6 +169,10 @@ def _rerun(arguments: argparse.Namespace) -> int:
         progress.end()
     for note in result.notes:
         print(f"cutaway: {note}", file=sys.stderr)
+    if arguments.json:
+        print(json.dumps({"recording": str(result.path), "steps": result.steps, "admitted_by": result.admission,
+                          "notes": list(map(str, result.notes))}, ensure_ascii=False, indent=2))
+        return 0
     how = ("at the recorded steps: no knob differs" if result.admission == "step"
            else "at the recorded times: knobs differ, or the recording is not whole")
     print(f"{result.path}: {result.steps:,} steps; requests were admitted {how}")
@@ -168,48 +180,45 @@ def _rerun(arguments: argparse.Namespace) -> int:
 
 
 def _sweep(arguments: argparse.Namespace, default_scenario: str) -> int:
-    from app.cli import BadArguments, Failure, parse_knobs
+    from app.cli import BadArguments, Failure
     from app.headless import Progress, ending_on_sigterm
-    from engine.config import SCHEDULER_KNOBS
     from engine.recorded_workload import RerunError
-    from engine.scenario import ScenarioError, load_scenario
-    from engine.scenario_run import ScenarioRun
-    from engine.sweep import grid, parse_axis, run_sweep
-    from engine.trace.knobs import KnobError
+    from engine.sweep import run_sweep
+    from engine.sweep_file import RecordedRun, SweepFileError, read_sweep
 
-    knobs = parse_knobs(arguments.knobs)
-    if arguments.file is not None and arguments.scenario is not None:
-        raise BadArguments("give a FILE or --scenario, not both")
-    try:
-        axes = [parse_axis(text) for text in arguments.vary]
-        grid(axes)
-    except KnobError as refusal:
-        raise BadArguments(f"--vary {refusal}") from None
-    workload: RecordedWorkload | ScenarioRun
-    if arguments.file is not None:
-        for name in (*knobs, *(axis.knob for axis in axes)):
-            if name not in SCHEDULER_KNOBS:
-                raise BadArguments(f"{name} shapes a workload; a recorded workload is what it is (use --scenario)")
-        workload = _read(arguments.file)
-        info = workload.info
-    else:
-        name = arguments.scenario or default_scenario
+    kept = arguments.out / NAME
+    if arguments.resume:
+        if arguments.file or arguments.scenario or arguments.vary or arguments.knobs:
+            raise BadArguments(f"--resume goes on with what {kept} tells: give no FILE, --scenario, --vary or --set")
         try:
-            load_scenario(name)
-        except ScenarioError as refusal:
-            raise BadArguments(f"--scenario {name}: {refusal}") from None
-        workload = ScenarioRun(name, arguments.seed, arguments.requests)
-        info = workload.info()
+            sweep = read_sweep(kept)
+        except SweepFileError as refusal:
+            raise BadArguments(f"--resume: {refusal}") from None
+    else:
+        if kept.exists():
+            raise BadArguments(f"--out {arguments.out}: there is a sweep in it already; go on with it by --resume, or "
+                               "name another folder")
+        sweep = _new_sweep(arguments, default_scenario)
+    workload: RecordedWorkload | ScenarioRun
+    if isinstance(sweep.workload, RecordedRun):
+        if sweep.workload.path is None:
+            raise BadArguments("the run that was swept was not recorded: the sweep cannot be gone on with")
+        workload = _read(sweep.workload.path)
+        info = workload.info
+        if info.created != sweep.workload.created:
+            raise BadArguments(f"{sweep.workload.path} is another run than the one that was swept")
+    else:
+        workload, info = sweep.workload, sweep.workload.info()
     progress = Progress()
-    model = _load(info, arguments, progress)
-    points: list[SweepPoint] = []
+    points: list[SweepPoint] = list(sweep.points)
     status = 0
     with ending_on_sigterm():
         try:
-            run_sweep(workload, axes, arguments.out, model, fixed=knobs, on_point=points.append,
-                      progress=lambda report: progress.tell(
-                          f"point {min(report.points + 1, report.all_points)} of {report.all_points}, "
-                          f"{report.fraction:.0%}"))
+            model = _load(info, arguments, progress)
+            points = run_sweep(sweep, workload, arguments.out, model, on_point=points.append,
+                               progress=lambda report: progress.tell(
+                                   f"point {min(report.points + 1, report.all_points)} of {report.all_points}, "
+                                   f"{report.fraction:.0%}"))
         except KeyboardInterrupt:
             status = 130
         except RerunError as failure:
@@ -217,12 +226,52 @@ def _sweep(arguments: argparse.Namespace, default_scenario: str) -> int:
         finally:
             progress.end()
     _print_points(points, arguments.json)
+    if status:
+        print(f"cutaway: points that are left: {sweep.all_points - len(points)}; "
+              f"cutaway sweep --resume --out {arguments.out} runs them", file=sys.stderr)
     return status
 
 
-def _print_points(points: Sequence[SweepPoint], as_json: bool) -> None:
-    from engine.sweep import as_rows, pareto_front
+def _new_sweep(arguments: argparse.Namespace, default_scenario: str) -> SavedSweep:
+    """The sweep that the arguments ask for, not a point of it run."""
+    from app.cli import BadArguments, open_source, parse_knobs
+    from engine.config import SCHEDULER_KNOBS
+    from engine.scenario import ScenarioError, load_scenario
+    from engine.scenario_run import ScenarioRun
+    from engine.sweep_file import RecordedRun, SavedSweep
+    from engine.trace.knobs import KnobError
 
+    knobs = parse_knobs(arguments.knobs)
+    if arguments.file is not None and arguments.scenario is not None:
+        raise BadArguments("give a FILE or --scenario, not both")
+    if not arguments.vary:
+        raise BadArguments("say what to vary: --vary KNOB=RANGE, once or twice")
+    try:
+        axes = [parse_axis(text) for text in arguments.vary]
+        grid(axes)
+    except KnobError as refusal:
+        raise BadArguments(f"--vary {refusal}") from None
+    for axis in axes:
+        if axis.knob in knobs:
+            raise BadArguments(f"--set {axis.knob}: that is what --vary varies")
+    if arguments.file is None:
+        name = arguments.scenario or default_scenario
+        try:
+            load_scenario(name)
+        except ScenarioError as refusal:
+            raise BadArguments(f"--scenario {name}: {refusal}") from None
+        return SavedSweep(axes, ScenarioRun(name, arguments.seed, arguments.requests), knobs)
+    for name in (*knobs, *(axis.knob for axis in axes)):
+        if name not in SCHEDULER_KNOBS:
+            raise BadArguments(f"{name} shapes a workload; a recorded workload is what it is (use --scenario)")
+    source = open_source(arguments.file)
+    try:
+        return SavedSweep(axes, RecordedRun(arguments.file, source.info.created), knobs)
+    finally:
+        source.close()
+
+
+def _print_points(points: Sequence[SweepPoint], as_json: bool) -> None:
     if as_json:
         print(json.dumps(as_rows(points), ensure_ascii=False, indent=2, allow_nan=False))
         return

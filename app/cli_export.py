@@ -77,10 +77,14 @@ def _export(arguments: argparse.Namespace, open_source: Open) -> int:
 
 def _check_all(arguments: argparse.Namespace, source: RunSource) -> None:
     """Refuse before anything is written: either all that was asked for, or nothing."""
+    from app.cli import BadArguments
     from engine.trace.export.files import check_target
     from engine.trace.export.walk import step_range
 
     step_range(source, arguments.first, arguments.last)
+    files = [path.absolute() for path in (arguments.perfetto, arguments.jsonl, arguments.video) if path is not None]
+    if len(set(files)) < len(files):
+        raise BadArguments("two formats cannot go into one file: name one for each")
     for path in (arguments.perfetto, arguments.jsonl, arguments.video):
         if path is not None:
             check_target(path, overwrite=arguments.force)

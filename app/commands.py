@@ -135,7 +135,8 @@ class Commands(QObject):
         shipped = window.shipped_recordings()
         for path in window.settings.recent:
             if path not in (p for p, _ in shipped):
-                self.recent.addAction(path.name).triggered.connect(lambda _c=False, p=path: window.open_recording(p))
+                name = path.name if path.suffix.lower() != ".json" else f"{path.parent.name}/{path.name}"
+                self.recent.addAction(name).triggered.connect(lambda _c=False, p=path: window.open_path(p))
         if shipped and self.recent.actions():
             self.recent.addSeparator()
         for path, title in shipped:

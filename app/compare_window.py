@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 from PySide6.QtCore import QEvent, QSize, Qt, QTimer
@@ -21,7 +20,8 @@ from app.session import Session
 from engine.align import Alignment, by_request, by_step, by_time
 from engine.compare import COUNTS, Change, Comparison, RequestDelta
 from engine.trace.knobs import KnobValue
-from engine.trace.source import RunSource
+from engine.trace.reader import RecordingError
+from engine.trace.source import Notice, RunSource
 from widgets.block_table import BlockTable
 from widgets.buttons import ElidedLabel, IconButton, Tabs
 from widgets.compare_charts import Curves, CurvesChart, DeltaChart, DistributionChart, RequestChange, run_colour
@@ -49,8 +49,8 @@ EDGE = 8
 class Side:
     """One of the two runs, with its panels."""
 
-    def __init__(self, source: RunSource, name: str, owned: bool) -> None:
-        self.source, self.name, self.owned = source, name, owned
+    def __init__(self, source: RunSource, name: str) -> None:
+        self.source, self.name = source, name
         self.selection = Selection()
         self.session = Session(source, live=False)
         self.block_table = BlockTable(self.selection)
@@ -73,29 +73,24 @@ class Side:
             if panel.is_animating():
                 panel.update()
 
-    def close(self) -> None:
-        if self.owned:
-            self.source.close()
-
 
 class CompareWindow(QWidget):
-    """Compares ``first`` and ``second``; those that are ``owned`` are closed with the window."""
+    """Compares ``first`` and ``second``, which stay open until the window calls ``on_end``."""
 
-    def __init__(self, first: RunSource, second: RunSource, names: tuple[str, str],
-                 owned: tuple[bool, bool] = (True, True), parent: QWidget | None = None, *,
-                 notes: tuple[str, ...] = (), on_close: Callable[[CompareWindow], None] | None = None) -> None:
+    def __init__(self, first: RunSource, second: RunSource, names: tuple[str, str], parent: QWidget | None = None, *,
+                 notes: tuple[str, ...] = (), on_end: Callable[[CompareWindow], None] | None = None) -> None:
         super().__init__(parent, Qt.WindowType.Window)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self.setObjectName("compare")
         self.comparison = Comparison(first, second)
-        self.sides = Side(first, names[0], owned[0]), Side(second, names[1], owned[1])
+        self.sides = Side(first, names[0]), Side(second, names[1])
         self.request: RequestDelta | None = None
         self.alignment = Alignment(np.empty(0), np.empty(0))
         self.position = 0
         self.playing = False
         self._notes = notes
-        self._on_close = on_close
+        self._on_end = on_end
         self._played = 0.0  # what of a position is owed, in positions or nanoseconds
         self._last_tick = time.perf_counter()
         self._lengths = (-1, -1)
@@ -186,8 +181,8 @@ class CompareWindow(QWidget):
         self.on_button.clicked.connect(lambda: self.move_by(1))
         self.slider.valueChanged.connect(self.go_to)
         self.curves.position_requested.connect(self.go_to)
-        self.sync.chosen.connect(lambda _: self.realign())
-        self.delta_chart.request_chosen.connect(self.choose_request)
+        self.sync.chosen.connect(lambda _: self._reading(self.realign))
+        self.delta_chart.request_chosen.connect(lambda name: self._reading(lambda: self.choose_request(name)))
         for index, side in enumerate(self.sides):
             side.selection.changed.connect(lambda i=index: self._share_selection(i))
             side.selection.step_requested.connect(lambda step, i=index: self._seek_side(i, step))
@@ -203,8 +198,7 @@ class CompareWindow(QWidget):
         self.on_button.setToolTip(self.tr("One step on (→)"))
         self.sync.setToolTip(self.tr("What puts the two runs side by side: the number of the step, the time on the "
                                      "runs' clocks, or how far one request has come"))
-        self.note.setText(" ".join(map(say, self._notes)))
-        self.note.setVisible(bool(self._notes))
+        self._show_notes()
         for chart in (self.distribution, self.curves):
             chart.set_names(self.tr("first"), self.tr("second"))
         knobs = self.comparison.knobs()
@@ -215,6 +209,10 @@ class CompareWindow(QWidget):
                 pieces.append((self.tr("the same knobs"), False))
             side.heading.set_pieces(pieces)
         self._refresh()
+
+    def _show_notes(self) -> None:
+        self.note.setText(" ".join(map(say, self._notes)))
+        self.note.setVisible(bool(self._notes))
 
     def _name_syncs(self, current: str) -> None:
         request = (self.tr("Request {request}").format(request=self.request.first.request_id) if self.request
@@ -241,6 +239,9 @@ class CompareWindow(QWidget):
         if how == "request" and self.request is None and self._deltas:
             self.request = max(self._deltas, key=lambda d: d.first.output_tokens)
             self.delta_chart.set_chosen(self.request.first.request_id)
+            self._name_syncs(how)
+        if how == "request" and self.request is None:  # there is none in both
+            how = "time"
             self._name_syncs(how)
         if how == "request" and self.request is not None:
             self.alignment = by_request(first, second, self.request.first, self.request.second)
@@ -320,6 +321,21 @@ class CompareWindow(QWidget):
 
     def tick(self) -> None:
         """Play on, take in what is new, and let panels move."""
+        self._reading(self._go_on)
+
+    def _reading(self, act: Callable[[], object]) -> None:
+        """Do what reads the recordings; damage that is found on the way ends the comparison; what was read stays."""
+        try:
+            act()
+        except (RecordingError, OSError, IndexError) as failure:
+            self._timer.stop()
+            self.playing = False
+            self._show_playing()
+            said = failure.args[0] if isinstance(failure, RecordingError) else str(failure)
+            self._notes = (*self._notes, Notice("The comparison ends here: {problem}", problem=said))
+            self._show_notes()
+
+    def _go_on(self) -> None:
         now = time.perf_counter()
         elapsed, self._last_tick = now - self._last_tick, now
         if self.playing:
@@ -433,10 +449,8 @@ class CompareWindow(QWidget):
 
     def closeEvent(self, event: QCloseEvent) -> None:
         self._timer.stop()
-        for side in self.sides:
-            side.close()
-        if self._on_close is not None:
-            self._on_close(self)
+        if self._on_end is not None:
+            self._on_end(self)
         super().closeEvent(event)
 
 
@@ -462,8 +476,3 @@ def _knob_text(value: KnobValue | None) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def run_name(path: Path) -> str:
-    """What a recording is called in the window."""
-    return path.stem

@@ -17,10 +17,12 @@ from engine.trace.source import Notice
 EXPORT_TEXTS = (
     QT_TRANSLATE_NOOP("Engine", "{path} is a folder: name a file."),
     QT_TRANSLATE_NOOP("Engine", "There is no folder {folder}."),
-    QT_TRANSLATE_NOOP("Engine", "{path} exists already and is left as it is."),
-    QT_TRANSLATE_NOOP("Engine", "The disk is full: {path} was not written."),
+    QT_TRANSLATE_NOOP("Engine", "{path} exists already and is left as it is. Name another file."),
+    QT_TRANSLATE_NOOP("Engine", "{path} is a recording, which no export replaces. Name another file."),
+    QT_TRANSLATE_NOOP("Engine", "The disk is full: {path} was not written. Free some room, or choose another "
+                                "disk."),
     QT_TRANSLATE_NOOP("Engine", "{path} may not be written: choose another folder."),
-    QT_TRANSLATE_NOOP("Engine", "{path} cannot be written ({reason})."),
+    QT_TRANSLATE_NOOP("Engine", "{path} cannot be written ({reason}). Choose another place."),
     QT_TRANSLATE_NOOP("Engine", "{folder} cannot be made ({reason}). Choose another place."),
     QT_TRANSLATE_NOOP("Engine", "There is no step {step}: the run has steps {first} to {last}."),
     QT_TRANSLATE_NOOP("Engine", "The first step ({first}) comes after the last one ({last})."),
@@ -51,7 +53,17 @@ VERIFY_TEXTS = (
     "{text}",  # what was said already
 )
 
+SWEEP_TEXTS = (
+    QT_TRANSLATE_NOOP("Engine", "The comparison ends here: {problem}"),
+    QT_TRANSLATE_NOOP("Engine", "{path} is no sweep of Cutaway. Open the sweep.json in the folder of a sweep."),
+    QT_TRANSLATE_NOOP("Engine", "{path} cannot be read as JSON ({reason}): it is no sweep, or a damaged one."),
+    QT_TRANSLATE_NOOP("Engine", "{path} is damaged: {reason}. The recordings beside it open all the same."),
+    QT_TRANSLATE_NOOP("Engine", "The run that was swept was not recorded: the sweep cannot be gone on with."),
+    QT_TRANSLATE_NOOP("Engine", "{path} is another run than the one that was swept."),
+)
+
 RECORDING_TEXTS = (
+    *SWEEP_TEXTS,
     *VERIFY_TEXTS,
     QT_TRANSLATE_NOOP("Engine", "A part of the index is damaged (at byte {offset}: {problem}): some charts are empty "
                                 "there."),
@@ -107,16 +119,17 @@ RECORDING_TEXTS = (
     QT_TRANSLATE_NOOP("Engine", "The recording holds tokens that its model does not know: it cannot be run again."),
     QT_TRANSLATE_NOOP("Engine", "The recording was made with {recorded}, and {found} is another model. Name the "
                                 "recorded one."),
-    QT_TRANSLATE_NOOP("Engine", "{count} requests were refused when the run was recorded. Their prompts are not in "
-                                "the recording, so they were left out."),
+    QT_TRANSLATE_NOOP("Engine", "Refused when the run was recorded: {count}. Their prompts are not in the "
+                                "recording, so they were left out."),
     QT_TRANSLATE_NOOP("Engine", "The recording begins in the middle of a run: the requests that were there already "
                                 "were taken to arrive at its beginning."),
     QT_TRANSLATE_NOOP("Engine", "The recording begins in the middle of a run: its decisions cannot be repeated."),
-    QT_TRANSLATE_NOOP("Engine", "{count} requests were not finished when the recording ended; here they are served "
-                                "to their end."),
+    QT_TRANSLATE_NOOP("Engine", "Not finished when the recording ended: {count}. Here they are served to "
+                                "their end."),
     QT_TRANSLATE_NOOP("Engine", "{path} could not be written in time."),
     QT_TRANSLATE_NOOP("Engine", "lower by {amount}"),
     QT_TRANSLATE_NOOP("Engine", "higher by {amount}"),
+    QT_TRANSLATE_NOOP("Engine", "{times} times as high"),
     QT_TRANSLATE_NOOP("Engine", "lower by {amount} points"),
     QT_TRANSLATE_NOOP("Engine", "higher by {amount} points"),
     QT_TRANSLATE_NOOP("Engine", "{change}: better"),

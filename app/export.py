@@ -82,7 +82,8 @@ def save_picture(widget: QWidget, path: Path, *, overwrite: bool = False) -> Non
     with new_file(path, overwrite=overwrite) as part:
         if suffix == ".png":
             if not widget.grab().save(str(part), "PNG"):
-                raise ExportError(Notice("{path} cannot be written ({reason}).", path=path, reason="PNG"))
+                raise ExportError(Notice("{path} cannot be written ({reason}). Choose another place.", path=path,
+                                         reason="PNG"))
             return
         generator = QSvgGenerator()
         generator.setFileName(str(part))
@@ -91,7 +92,8 @@ def save_picture(widget: QWidget, path: Path, *, overwrite: bool = False) -> Non
         generator.setTitle(widget.title if isinstance(widget, Panel) else widget.windowTitle())
         painter = QPainter()
         if not painter.begin(generator):
-            raise ExportError(Notice("{path} cannot be written ({reason}).", path=path, reason="SVG"))
+            raise ExportError(Notice("{path} cannot be written ({reason}). Choose another place.", path=path,
+                                     reason="SVG"))
         try:
             widget.render(painter, QPoint(0, 0))
         finally:
@@ -383,7 +385,8 @@ class _Film:
         except self._av.FFmpegError as failure:
             if isinstance(failure, OSError):
                 raise OSError(failure.errno, failure.strerror) from failure
-            raise ExportError(Notice("{path} cannot be written ({reason}).", path=self._path, reason=failure)) from None
+            raise ExportError(Notice("{path} cannot be written ({reason}). Choose another place.", path=self._path,
+                                     reason=failure)) from None
 
     def __enter__(self) -> _Film:
         return self

@@ -34,6 +34,7 @@ from app.strip import StripFeed
 from app.translation import LANGUAGES, Language
 from engine.model_holder import ModelHolder
 from engine.scenario import list_scenarios, load_scenario
+from engine.sweep_grid import find_sweep
 from engine.trace.knobs import KnobError
 from engine.trace.reader import RecordingError, open_recording
 from engine.trace.source import RunSource
@@ -180,6 +181,14 @@ class MainWindow(QMainWindow):
         old = self.session
         spec = old.spec if isinstance(old, LiveSession) else self._spec
         self.start_live(replace(spec, scenario=name, knobs={}))
+
+    def open_path(self, path: Path) -> None:
+        """Open what there is at ``path``: a recording, or a sweep (its file or its folder)."""
+        sweep = find_sweep(path)
+        if sweep is not None:
+            self.comparing.open_sweep(sweep)
+        else:
+            self.open_recording(path)
 
     def open_recording(self, path: Path, *, play: bool = True) -> bool:
         """Show a recording; when it is none, the banner says so and what is shown stays."""
@@ -442,7 +451,7 @@ class MainWindow(QMainWindow):
         path = next((Path(url.toLocalFile()) for url in event.mimeData().urls() if url.isLocalFile()), None)
         if path is not None:
             event.acceptProposedAction()
-            QTimer.singleShot(0, lambda: self.open_recording(path))
+            QTimer.singleShot(0, lambda: self.open_path(path))
 
     def closeEvent(self, event: QCloseEvent) -> None:
         self.clock.stop()
@@ -461,11 +470,11 @@ class MainWindow(QMainWindow):
     def shut_down(self) -> bool:
         """End the engine after its step and close the recording. True when nothing is left running."""
         until = time.perf_counter() + CLOSE_TIMEOUT_S
-        compared = self.comparing.shut_down()
+        self.comparing.shut_down()
         session = self.session
         self.presenter.set_session(None)
         done = session.close(CLOSE_TIMEOUT_S) if session is not None else True
         for ending in self._ending:
             ending.join(max(0.0, until - time.perf_counter()))
         self.models.let_go()
-        return done and compared and not any(t.is_alive() for t in self._ending)
+        return done and not any(t.is_alive() for t in self._ending)

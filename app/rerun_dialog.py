@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from PySide6.QtCore import QEvent, Qt, QTimer
+from PySide6.QtCore import QEvent, Qt
 from PySide6.QtGui import QCloseEvent
-from PySide6.QtWidgets import QDialog, QGridLayout, QHBoxLayout, QLabel, QProgressBar, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QDialog, QGridLayout, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
 from app.engine_texts import say
 from app.jobs import Job
+from app.task_view import TaskView
+from app.tasks import Going, Report, Task, in_thread
 from engine.config import SCHEDULER_KNOBS
-from engine.recorded_workload import RecordedWorkload, RerunError, WorkloadReader
+from engine.recorded_workload import RecordedWorkload, WorkloadReader
 from engine.trace.events import RunInfo
 from engine.trace.knobs import KNOBS, Knob, KnobValue
 from engine.trace.source import RunSource
@@ -23,7 +26,6 @@ from widgets.knob_texts import knob_text, knob_tooltip
 from widgets.sliders import KnobSlider
 from widgets.theme import themes
 
-TICK_MS = 50
 READ_S = 0.02
 """How long a tick may spend on reading the workload: the window goes on drawing meanwhile."""
 
@@ -52,37 +54,45 @@ def knob_control(knob: Knob, value: KnobValue) -> Control:
     return control
 
 
+def reading(source: RunSource, text: str) -> Going[RecordedWorkload]:
+    """A task, or the beginning of one: read the workload of ``source``. Raises
+    :class:`~engine.recorded_workload.RerunError`."""
+    reader = WorkloadReader(source)
+    while not reader.update(READ_S):
+        yield Report(text, reader.share)
+    return reader.workload()
+
+
 class RerunDialog(QDialog):
-    """``on_done(path, notes)`` is called with the new recording. ``load`` loads the model."""
+    """``on_done(path, notes)`` is called with the new recording. ``load`` loads the model.
+
+    ``begin(task)`` says whether the run may start now, ``keep`` is given its thread, ``on_end`` the dialog at its end.
+    """
 
     def __init__(self, parent: QWidget, source: RunSource, path: Path, on_done: Callable[[Path, list[str]], None], *,
-                 load: Loader = load_for, on_end: Callable[[RerunDialog], None] | None = None,
-                 on_busy: Callable[[bool], None] | None = None) -> None:
+                 begin: Callable[[Task], bool], keep: Callable[[threading.Thread], object],
+                 load: Loader = load_for, on_end: Callable[[RerunDialog], None] | None = None) -> None:
         super().__init__(parent)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self._source, self._path, self._on_done, self._load, self._on_end = source, path, on_done, load, on_end
-        self._on_busy = on_busy
-        self._reader: WorkloadReader | None = None
-        self._job: Job | None = None
+        self._begin, self._keep = begin, keep
+        self.task = Task(self)
+        self.task.done.connect(self._finish)
+        self.task.failed.connect(lambda failure: self._end(lambda: say(failure), "bad"))
+        self.task.cancelled.connect(lambda: self._end(lambda: self.tr("Cancelled: nothing was kept.")))
         self.recorded = {name: source.info.knobs.get(name, KNOBS[name].default) for name in SCHEDULER_KNOBS}
         self.values = dict(self.recorded)
         self.controls: dict[str, Control] = {}
-        self.about, self.changed, self.status = QLabel(), QLabel(), QLabel()
-        self.progress = QProgressBar()
+        self.about, self.changed = QLabel(), QLabel()
+        self.view = TaskView(self.task, self, self._fit)
         self.run_button, self.close_button = QPushButton(), QPushButton()
         self._build()
         self.retranslate()
-        self._timer = QTimer(self)
-        self._timer.timeout.connect(self._look)
         themes.changed.connect(self.update)
 
     @property
     def busy(self) -> bool:
-        return self._reader is not None or self._job is not None
-
-    @property
-    def job(self) -> Job | None:
-        return self._job
+        return self.task.busy
 
     # ---- building ------------------------------------------------------------------------------------------------
 
@@ -110,13 +120,8 @@ class RerunDialog(QDialog):
         self.changed.setWordWrap(True)
         self.changed.setProperty("role", "value")
         column.addWidget(self.changed)
-        self.progress.setTextVisible(False)
-        self.progress.setFixedHeight(6)
-        self.progress.hide()
-        self.status.setWordWrap(True)
-        self.status.hide()
-        column.addWidget(self.progress)
-        column.addWidget(self.status)
+        column.addWidget(self.view.bar)
+        column.addWidget(self.view.line)
         buttons = QHBoxLayout()
         buttons.addStretch(1)
         buttons.addWidget(self.close_button)
@@ -160,17 +165,17 @@ class RerunDialog(QDialog):
 
     def start(self) -> None:
         """Read the workload, then run it."""
-        try:
-            self._reader = WorkloadReader(self._source)
-        except RerunError as refusal:
-            self._fail(refusal)
+        if not self._begin(self.task):
+            self.view.say(lambda: self.tr("Another run is being timed, and two at once would slow one another down. "
+                                          "Run this one when that is done."), "warning")
             return
+        self.task.start(self._going())
         self._set_busy(True)
-        self._tell(self.tr("Reading the workload"), 0.0)
-        self._timer.start(TICK_MS)
+        self.view.begin()
 
-    def _run(self, workload: RecordedWorkload) -> None:
+    def _going(self) -> Going[Any]:
         changes, path, load = self.changes, self._path, self._load
+        workload = yield from reading(self._source, self.tr("Reading the workload"))
 
         def work(job: Job) -> Any:
             from engine.rerun import RerunProgress, rerun
@@ -183,72 +188,41 @@ class RerunDialog(QDialog):
             path.parent.mkdir(parents=True, exist_ok=True)
             return rerun(workload, changes, path, model, progress=tell, cancel=job.cancel)
 
-        self._job = Job(work)
-        self._job.start()
+        return (yield from in_thread(work, self._describe, self._keep))
 
-    def _look(self) -> None:
-        try:
-            if self._reader is not None:
-                if not self._reader.update(READ_S):
-                    self._tell(self.tr("Reading the workload"), self._reader.share)
-                    return
-                workload, self._reader = self._reader.workload(), None
-                self._run(workload)
-        except RerunError as refusal:
-            self._reader = None
-            self._fail(refusal)
-            return
-        job = self._job
-        if job is None:
-            return
-        if job.is_alive():
-            done, slash, of = job.stage.partition("/")
-            text = (self.tr("{done} of {all} requests done").format(done=done, all=of) if slash else say(job.stage))
-            self._tell(self.tr("Cancelling") if job.cancel.is_set() else text, job.fraction)
-            return
-        self._job = None
+    def _describe(self, job: Job) -> str:
+        if job.cancel.is_set():
+            return self.tr("Cancelling")
+        done, slash, of = job.stage.partition("/")
+        return self.tr("{done} of {all} requests done").format(done=done, all=of) if slash else say(job.stage)
+
+    def _finish(self, result: Any) -> None:
         self._set_busy(False)
-        if job.failure is not None:
-            self._fail(job.failure)
-        elif job.result is None:
-            self.status.setText(self.tr("Cancelled: nothing was kept."))
-        else:
-            self._on_done(job.result.path, job.result.notes)
-            self.close()
+        self._on_done(result.path, result.notes)
+        self.close()
 
-    def _tell(self, text: str, fraction: float | None) -> None:
-        self.status.setText(text)
-        self.progress.setRange(0, 0 if fraction is None else 1000)
-        self.progress.setValue(int(1000 * (fraction or 0.0)))
-
-    def _fail(self, failure: Exception) -> None:
+    def _end(self, text: Callable[[], str], role: str = "secondary") -> None:
         self._set_busy(False)
-        self.status.setText(say(failure))
-        self.status.setProperty("role", "bad")
-        self.status.style().polish(self.status)
-        self.status.show()
+        self.view.say(text, role)
 
     def _set_busy(self, busy: bool) -> None:
         for control in self.controls.values():
             control.setEnabled(not busy)
         self.run_button.setEnabled(not busy)
-        self.progress.setVisible(busy)
-        self.status.show()
-        self.status.setProperty("role", "")
-        self.status.style().polish(self.status)
         self.close_button.setText(self.tr("Cancel") if busy else self.tr("Close"))
-        if not busy:
-            self._timer.stop()
-        if self._on_busy is not None:
-            self._on_busy(busy)
+
+    def _fit(self) -> None:
+        """Grow by what has come to be shown; left to itself the dialog squeezes the sliders."""
+        column = self.layout()
+        if column is not None:
+            column.activate()
+            needed = max(column.totalHeightForWidth(self.width()), column.totalMinimumSize().height())
+            if needed > self.height():
+                self.resize(self.width(), needed)
 
     def _cancel(self) -> None:
-        if self._reader is not None:
-            self._reader = None
-            self._set_busy(False)
-            self.status.setText(self.tr("Cancelled: nothing was kept."))
-        elif self._job is not None:
-            self._job.cancel.set()
+        if self.busy:
+            self.task.cancel()
         else:
             self.close()
 
@@ -263,12 +237,7 @@ class RerunDialog(QDialog):
             self.retranslate()
 
     def closeEvent(self, event: QCloseEvent) -> None:
-        self._timer.stop()
-        self._reader = None
-        if self._job is not None:
-            self._job.cancel.set()
-            if self._on_busy is not None:
-                self._on_busy(False)
+        self.task.close()
         if self._on_end is not None:
             self._on_end(self)
         super().closeEvent(event)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -92,10 +93,26 @@ class Session:
         self.view: View | None = None
         self._own: EngineState | None = None  # a state that is only ours, and may be advanced
         self._shown = (-2, False)  # the step that the view shows, and whether it was following
+        self._held = 0
+        self._over = False
 
     @property
     def source(self) -> RunSource | None:
         return self._steps.source
+
+    def hold_source(self) -> Callable[[], None]:
+        """Keep the source open for somebody else, even when the session is closed, until what this returns is called.
+
+        To be called in one thread only, as is what it returns.
+        """
+        self._held += 1
+
+        def release() -> None:
+            self._held -= 1
+            if self._over and not self._held and self.source is not None:
+                self.source.close()
+
+        return release
 
     # ---- commands ------------------------------------------------------------------------------------------------
 
@@ -210,7 +227,8 @@ class Session:
         """Let go of everything; True when nothing is left running."""
         with suppress(OSError):  # they were saved when they were written; somebody was told if that failed
             self.save_notes()
-        if self.source is not None:
+        self._over = True
+        if self.source is not None and not self._held:
             self.source.close()
         return True
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from PySide6.QtCore import QEvent, Qt, QTimer
+from PySide6.QtCore import QEvent, Qt
 from PySide6.QtGui import QCloseEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
@@ -18,9 +19,7 @@ from PySide6.QtWidgets import (
     QHeaderView,
     QLabel,
     QLineEdit,
-    QProgressBar,
     QPushButton,
-    QSpinBox,
     QSplitter,
     QTableWidget,
     QTableWidgetItem,
@@ -32,22 +31,28 @@ from app.compare_window import figure_text
 from app.engine_texts import say
 from app.jobs import Job
 from app.layouts import size_on_screen
-from app.rerun_dialog import READ_S, TICK_MS, Loader, load_for
+from app.rerun_dialog import Loader, load_for, reading
+from app.task_view import TaskView
+from app.tasks import Going, Task, in_thread
 from engine.compare import METRICS
 from engine.config import SCHEDULER_KNOBS
-from engine.recorded_workload import RecordedWorkload, RerunError, WorkloadReader
+from engine.recorded_workload import RecordedWorkload, RerunError
 from engine.scenario_run import ScenarioRun
-from engine.sweep import SweepAxis, SweepPoint, SweepProgress, grid, pareto_front, parse_axis, run_sweep
+from engine.sweep import SweepProgress, run_sweep
+from engine.sweep_file import RecordedRun, SavedSweep
+from engine.sweep_grid import SweepAxis, SweepPoint, grid, pareto_front, parse_axis
 from engine.trace.knobs import KNOBS, KnobError
-from engine.trace.source import RunSource
+from engine.trace.reader import open_recording
+from engine.trace.source import Notice, RunSource
 from widgets.knob_texts import knob_tooltip
+from widgets.number_box import NumberBox
 from widgets.sweep_chart import SettingPoint, SweepChart
 from widgets.theme import themes
 from widgets.view import Selection
 
 COLUMNS = ("output_tokens_per_s", "itl_p50_ms", "itl_p99_ms", "ttft_p50_ms", "ttft_p99_ms", "kv_use", "preemptions",
            "hit_tokens")
-THIS_RUN = "this run"
+THIS_RUN, SAVED_RUN = "this run", "saved run"
 RIGHT = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
 
 SUGGESTED = {"max_num_batched_tokens": "64..1024", "max_num_seqs": "2..32", "num_blocks": "128..1024:4",
@@ -58,57 +63,56 @@ SUGGESTED = {"max_num_batched_tokens": "64..1024", "max_num_seqs": "2..32", "num
 class SweepWindow(QWidget):
     """Sweeps the workload of ``source`` (if there is one) or of a scenario into a folder below ``folder``.
 
-    ``on_open(path)`` shows a point's recording. ``load`` loads the model.
+    ``path`` is where ``source`` is kept, None for a live run. ``on_open(path)`` shows a point's recording. ``load``
+    loads the model. ``begin(task)`` says whether a sweep may start now, ``keep`` is given its thread, ``on_end`` the
+    window at its end.
     """
 
-    def __init__(self, source: RunSource | None, scenarios: Sequence[tuple[str, str]], folder: Path,
-                 on_open: Callable[[Path], object], parent: QWidget | None = None, *, model: str | None = None,
-                 load: Loader = load_for, on_close: Callable[[SweepWindow], None] | None = None,
-                 on_busy: Callable[[bool], None] | None = None) -> None:
+    def __init__(self, source: RunSource | None, path: Path | None, scenarios: Sequence[tuple[str, str]], folder: Path,
+                 on_open: Callable[[Path], object], parent: QWidget | None = None, *, begin: Callable[[Task], bool],
+                 keep: Callable[[threading.Thread], object], model: str | None = None, load: Loader = load_for,
+                 on_end: Callable[[SweepWindow], None] | None = None) -> None:
         super().__init__(parent, Qt.WindowType.Window)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self.setObjectName("sweep")
-        self._source, self._folder, self._on_open, self._load = source, folder, on_open, load
+        self._source, self._path, self._folder, self._on_open, self._load = source, path, folder, on_open, load
         self._model = model or ""
-        self._on_close, self._on_busy = on_close, on_busy
-        self._reader: WorkloadReader | None = None
-        self._job: Job | None = None
+        self._begin, self._keep, self._on_end = begin, keep, on_end
+        self.task = Task(self)
+        self.view = TaskView(self.task, self)
+        self.task.told.connect(lambda _: self._show_new())
+        self.task.done.connect(lambda _: self._end())
+        self.task.failed.connect(lambda failure: self._end(failure))
+        self.task.cancelled.connect(lambda: self._end(cancelled=True))
         self._done: deque[SweepPoint] = deque()  # from the job's thread
-        self._axes: list[SweepAxis] = []
-        self.points: list[SweepPoint] = []
+        self.sweep: SavedSweep | None = None
+        """What the table shows; its recordings are in ``folder``."""
+        self.folder: Path | None = None
+        self._saved: RecordedRun | ScenarioRun | None = None
+        self._wrong = ""  # with what is to be varied
         self._scenarios = list(scenarios)
         self._build()
         self.retranslate()
         self._restyle()
-        self._timer = QTimer(self)
-        self._timer.timeout.connect(self._look)
         themes.changed.connect(self._restyle)
 
     @property
-    def job(self) -> Job | None:
-        return self._job
+    def points(self) -> list[SweepPoint]:
+        return self.sweep.points if self.sweep is not None else []
 
     # ---- building ------------------------------------------------------------------------------------------------
 
     def _build(self) -> None:
         self.workload_label, self.requests_label = QLabel(), QLabel()
         self.workload = QComboBox()
-        self.requests = QSpinBox()
-        self.requests.setRange(1, 10_000)
-        self.requests.setValue(40)
+        self.requests = NumberBox(1, 10_000, 40)
         self.knobs = QComboBox(), QComboBox()
         self.ranges = QLineEdit(), QLineEdit()
         self.knob_labels = QLabel(), QLabel()
         self.count = QLabel()
         self.run_button = QPushButton()
         self.run_button.setDefault(True)
-        self.progress = QProgressBar()
-        self.progress.setTextVisible(False)
-        self.progress.setFixedHeight(6)
-        self.progress.hide()
-        self.status = QLabel()
-        self.status.setWordWrap(True)
 
         form = QGridLayout()
         form.setHorizontalSpacing(8)
@@ -146,7 +150,8 @@ class SweepWindow(QWidget):
         self.chart = SweepChart(Selection())
         self.chart.chosen.connect(self.table.selectRow)
         self.chart.opened.connect(self.open_point)
-        self.open_button = QPushButton()
+        self.open_button, self.rest_button = QPushButton(), QPushButton()
+        self.rest_button.clicked.connect(self.go_on)
         self.open_button.clicked.connect(lambda: self.open_point(self.table.currentRow()))
         self.open_button.setEnabled(False)
 
@@ -156,13 +161,15 @@ class SweepWindow(QWidget):
         split.setSizes([360, 280])
         split.setChildrenCollapsible(False)
         foot = QHBoxLayout()
-        foot.addWidget(self.status, 1)
+        foot.addWidget(self.view.line, 1)
+        foot.addStretch(0)
+        foot.addWidget(self.rest_button)
         foot.addWidget(self.open_button)
         column = QVBoxLayout(self)
         column.setContentsMargins(16, 16, 16, 12)
         column.setSpacing(8)
         column.addLayout(form)
-        column.addWidget(self.progress)
+        column.addWidget(self.view.bar)
         column.addWidget(split, 1)
         column.addLayout(foot)
         self.setMinimumSize(720, 520)
@@ -179,6 +186,9 @@ class SweepWindow(QWidget):
         self.workload.clear()
         if self._source is not None:
             self.workload.addItem(self.tr("the run that is shown"), THIS_RUN)
+        if isinstance(self._saved, RecordedRun):
+            name = self._saved.path.stem if self._saved.path is not None else self._saved.created
+            self.workload.addItem(self.tr("the recording {name}").format(name=name), SAVED_RUN)
         for name, title in self._scenarios:
             self.workload.addItem(self.tr("scenario: {title}").format(title=title), name)
         self.workload.setCurrentIndex(max(0, self.workload.findData(chosen)))
@@ -201,19 +211,21 @@ class SweepWindow(QWidget):
         first.setTextAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
         self._workload_chosen()
         self._show_points()
+        self._show_rest()
 
     def _restyle(self) -> None:
         self.setStyleSheet(f"#sweep {{ background: {themes.current.background}; }}")
 
     @property
     def busy(self) -> bool:
-        return self._reader is not None or self._job is not None
+        return self.task.busy
 
     # ---- what is to be run ---------------------------------------------------------------------------------------
 
     def _workload_chosen(self) -> None:
-        recorded = self.workload.currentData() == THIS_RUN
-        self.requests.setEnabled(not recorded and not self.busy)
+        recorded = self.workload.currentData() in (THIS_RUN, SAVED_RUN)
+        for widget in (self.requests_label, self.requests):
+            widget.setVisible(not recorded)
         names = [n for n, k in KNOBS.items() if n in SCHEDULER_KNOBS or (not recorded and k.group == "workload")]
         for row, box in enumerate(self.knobs):
             chosen = box.currentData() if box.count() else ("max_num_batched_tokens", "")[row]
@@ -251,122 +263,161 @@ class SweepWindow(QWidget):
             count = len(grid(self.axes()))
         except KnobError as refusal:
             self.count.setText("")
-            self._say(str(refusal), "bad")
+            self._wrong = str(refusal)
+            self.view.say(lambda: self._wrong, "bad")
             self.run_button.setEnabled(self.busy)
             return False
         self.count.setText(self.tr("{count} runs").format(count=count))
         self.run_button.setEnabled(True)
-        if self.status.property("role") == "bad":
-            self._say("")
+        if self._wrong:
+            self._wrong = ""
+            self.view.say(str)
         return True
 
     # ---- running -------------------------------------------------------------------------------------------------
 
     def toggle(self) -> None:
         """Start, or cancel what runs: what is done stays."""
-        if self._job is not None:
-            self._job.cancel.set()
-        elif self._reader is not None:
-            self._reader = None
-            self._end(self.tr("Cancelled."))
+        if self.busy:
+            self.task.cancel()
         elif self._check():
             self.start()
 
     def start(self) -> None:
-        self._axes = self.axes()
-        self.points = []
-        self._done.clear()
-        self._show_points()
-        name = self.workload.currentData()
-        try:
-            if name == THIS_RUN and self._source is not None:
-                self._reader = WorkloadReader(self._source)
-            else:
-                dtype = self._source.info.model.dtype if self._source is not None else "bfloat16"
-                model = self._model or (self._source.info.model.name if self._source is not None else "")
-                self._run(ScenarioRun(str(name), requests=self.requests.value(), model=model,
-                                      dtype=dtype or "bfloat16"))
-        except RerunError as refusal:
-            self._say(say(refusal), "bad")
+        """Begin a new sweep, in a folder of its own."""
+        if not self._may_begin():
             return
-        self._set_busy(True)
-        self._timer.start(TICK_MS)
+        self.folder = self._folder / f"sweep-{datetime.now():%Y%m%d-%H%M%S}"
+        chosen, source = self.workload.currentData(), self._source
+        self.sweep = None
+        if chosen == SAVED_RUN and isinstance(self._saved, RecordedRun):
+            self.sweep = SavedSweep(self.axes(), self._saved)
+        elif chosen == THIS_RUN and source is not None:
+            self.sweep = SavedSweep(self.axes(), RecordedRun(self._path, source.info.created))
+        else:
+            dtype = source.info.model.dtype if source is not None else "bfloat16"
+            model = self._model or (source.info.model.name if source is not None else "")
+            self.sweep = SavedSweep(self.axes(), ScenarioRun(str(chosen), requests=self.requests.value(), model=model,
+                                                             dtype=dtype or "bfloat16"))
+        self._run(self.sweep, self.folder)
 
-    def _run(self, workload: RecordedWorkload | ScenarioRun) -> None:
-        axes, load, done = self._axes, self._load, self._done
-        folder = self._folder / f"sweep-{datetime.now():%Y%m%d-%H%M%S}"
-        info = workload.info if isinstance(workload, RecordedWorkload) else workload.info()
+    def go_on(self) -> None:
+        """Run what a sweep that was ended early has left, in its folder."""
+        if self.sweep is not None and self.folder is not None and not self.busy and self._may_begin():
+            self._run(self.sweep, self.folder)
+
+    def _may_begin(self) -> bool:
+        if self._begin(self.task):
+            return True
+        self.view.say(lambda: self.tr("Another run is being timed, and two at once would slow one another down. Run "
+                                      "this one when that is done."), "warning")
+        return False
+
+    def _run(self, sweep: SavedSweep, folder: Path) -> None:
+        self._done.clear()
+        self.task.start(self._going(sweep, folder))
+        self._set_busy(True)
+        self.view.begin()
+        self._show_points()
+
+    def _going(self, sweep: SavedSweep, folder: Path) -> Going[Any]:
+        load, done = self._load, self._done
+        workload: RecordedWorkload | ScenarioRun
+        if isinstance(sweep.workload, RecordedRun):
+            workload = yield from self._read(sweep.workload)
+            info = workload.info
+        else:
+            workload = sweep.workload
+            info = workload.info()
+        there = SavedSweep(sweep.axes, sweep.workload, sweep.fixed, list(sweep.points))
 
         def work(job: Job) -> Any:
             def tell(report: SweepProgress) -> None:
                 job.tell(f"{min(report.points + 1, report.all_points)}/{report.all_points}", report.fraction)
 
-            return run_sweep(workload, axes, folder, load(info, job), on_point=done.append, progress=tell,
+            return run_sweep(there, workload, folder, load(info, job), on_point=done.append, progress=tell,
                              cancel=job.cancel)
 
-        self.folder = folder
-        self._job = Job(work)
-        self._job.start()
-
-    def _look(self) -> None:
         try:
-            if self._reader is not None:
-                if not self._reader.update(READ_S):
-                    self._tell(self.tr("Reading the workload"), self._reader.share)
-                    return
-                workload, self._reader = self._reader.workload(), None
-                self._run(workload)
-        except RerunError as refusal:
-            self._reader = None
-            self._end(say(refusal), "bad")
-            return
-        job = self._job
-        if job is None:
-            return
-        alive = job.is_alive()  # before the points: none comes afterwards
-        if self._done:
-            while self._done:
-                self.points.append(self._done.popleft())
+            yield from in_thread(work, self._describe, self._keep)
+        finally:
+            self._take_points(sweep)
+
+    def _read(self, run: RecordedRun) -> Going[RecordedWorkload]:
+        """The workload of the run that is shown, or of the recording that a sweep tells of."""
+        text, source = self.tr("Reading the workload"), self._source
+        if source is not None and (run.path is None or run.path == self._path) and source.info.created == run.created:
+            return (yield from reading(source, text))
+        if run.path is None:
+            raise RerunError(Notice("The run that was swept was not recorded: the sweep cannot be gone on with."))
+        recording = open_recording(run.path)
+        try:
+            if recording.info.created != run.created:
+                raise RerunError(Notice("{path} is another run than the one that was swept.", path=run.path))
+            return (yield from reading(recording, text))
+        finally:
+            recording.close()
+
+    def _describe(self, job: Job) -> str:
+        if job.cancel.is_set():
+            return self.tr("Cancelling: what is done stays")
+        point, slash, of = job.stage.partition("/")
+        return self.tr("Run {number} of {all}").format(number=point, all=of) if slash else say(job.stage)
+
+    def _take_points(self, sweep: SavedSweep) -> None:
+        while self._done:
+            sweep.points.append(self._done.popleft())
+
+    def _show_new(self) -> None:
+        if self._done and self.sweep is not None:
+            self._take_points(self.sweep)
             self._show_points()
-        if alive:
-            point, slash, of = job.stage.partition("/")
-            text = self.tr("Run {number} of {all}").format(number=point, all=of) if slash else say(job.stage)
-            self._tell(self.tr("Cancelling: what is done stays") if job.cancel.is_set() else text, job.fraction)
-            return
-        self._job = None
-        where = self.tr("The recordings are in {folder}.").format(folder=self.folder) if self.points else ""
-        if job.failure is not None:
-            self._end(say(job.failure), "bad")
-        elif job.result is None:
-            self._end(" ".join((self.tr("Cancelled."), where)))
-        else:
-            self._end(where)
 
-    def _tell(self, text: str, fraction: float | None) -> None:
-        self._say(text)
-        self.progress.setRange(0, 0 if fraction is None else 1000)
-        self.progress.setValue(int(1000 * (fraction or 0.0)))
+    def _end(self, failure: Exception | None = None, cancelled: bool = False) -> None:
+        def text() -> str:
+            if failure is not None:
+                return say(failure)
+            where = self.tr("The recordings are in {folder}.").format(folder=self.folder) if self.points else ""
+            return " ".join(filter(None, (self.tr("Cancelled.") if cancelled else "", where)))
 
-    def _say(self, text: str, role: str = "secondary") -> None:
-        self.status.setText(text)
-        if self.status.property("role") != role:
-            self.status.setProperty("role", role)
-            self.status.style().polish(self.status)
-
-    def _end(self, text: str, role: str = "secondary") -> None:
-        self._timer.stop()
         self._set_busy(False)
-        self._say(text, role)
+        self._show_points()
+        self.view.say(text, "bad" if failure is not None else "secondary")
 
     def _set_busy(self, busy: bool) -> None:
-        for widget in (self.workload, *self.knobs, *self.ranges):
+        for widget in (self.workload, self.requests, *self.knobs, *self.ranges):
             widget.setEnabled(not busy)
-        self.requests.setEnabled(not busy and self.workload.currentData() != THIS_RUN)
-        self.progress.setVisible(busy)
         self.run_button.setText(self.tr("Cancel") if busy else self.tr("Run"))
         self.run_button.setEnabled(True)
-        if self._on_busy is not None:
-            self._on_busy(busy)
+        self._show_rest()
+
+    # ---- a sweep that was run before -----------------------------------------------------------------------------
+
+    def show_saved(self, sweep: SavedSweep, folder: Path) -> None:
+        """Show a sweep that was kept in ``folder``; what it has not run can be gone on with."""
+        self.sweep, self.folder = sweep, folder
+        self._saved = sweep.workload
+        if isinstance(sweep.workload, ScenarioRun):
+            self.requests.setValue(sweep.workload.requests)
+            if sweep.workload.scenario not in dict(self._scenarios):
+                self._scenarios.append((sweep.workload.scenario, Path(sweep.workload.scenario).stem))
+        self.retranslate()
+        of = SAVED_RUN if isinstance(sweep.workload, RecordedRun) else sweep.workload.scenario
+        self.workload.setCurrentIndex(max(0, self.workload.findData(of)))
+        for row in range(2):
+            axis = sweep.axes[row] if row < len(sweep.axes) else None
+            self.knobs[row].setCurrentIndex(max(0, self.knobs[row].findData(axis.knob if axis else "")))
+            if axis is not None:
+                self.ranges[row].setText(axis.text)
+        self._end()
+        if sweep.lost:
+            self.view.say(lambda: self.tr("Recordings that are no longer in {folder}: {count}. Their figures are shown "
+                                          "all the same.").format(count=sweep.lost, folder=folder), "warning")
+
+    def _show_rest(self) -> None:
+        rest = self.sweep.rest if self.sweep is not None else 0
+        self.rest_button.setVisible(bool(rest) and not self.busy)
+        self.rest_button.setText(self.tr("Run the {count} that are left").format(count=rest))
 
     # ---- what came of it -----------------------------------------------------------------------------------------
 
@@ -410,14 +461,9 @@ class SweepWindow(QWidget):
             self.retranslate()
 
     def closeEvent(self, event: QCloseEvent) -> None:
-        self._timer.stop()
-        self._reader = None
-        if self._job is not None:
-            self._job.cancel.set()
-            if self._on_busy is not None:
-                self._on_busy(False)
-        if self._on_close is not None:
-            self._on_close(self)
+        self.task.close()
+        if self._on_end is not None:
+            self._on_end(self)
         super().closeEvent(event)
 
 

@@ -24,7 +24,9 @@ NAN = float("nan")
 SAME_WITHIN = 0.005
 """A change of less than this share is none: clocks and machines are no steadier."""
 
-Sync = Literal["step", "time", "request"]
+MANIFOLD = 4.0
+"""A change beyond this share is told in times: "24 times as high" says more than "higher by 2301%"."""
+
 Better = Literal["lower", "higher", ""]
 
 METRICS: dict[str, tuple[str, Better]] = {
@@ -164,6 +166,8 @@ class Change:
             amount = f"{difference:,.0f}"
         elif self.unit == "%" or not self.first:
             amount = f"{difference:.1f}"
+        elif self.relative >= MANIFOLD:
+            return self._judged(Notice("{times} times as high", times=f"{1 + self.relative:,.0f}"))
         else:
             share = abs(self.relative)
             amount = f"{share:.1%}" if share < 0.1 else f"{share:.0%}"
@@ -172,6 +176,9 @@ class Change:
         if self.unit == "%":
             change = (Notice("lower by {amount} points", amount=amount) if self.direction == "lower" else
                       Notice("higher by {amount} points", amount=amount))
+        return self._judged(change)
+
+    def _judged(self, change: Notice) -> Notice:
         if self.verdict == "better":
             return Notice("{change}: better", change=change)
         return Notice("{change}: worse", change=change) if self.verdict == "worse" else change

@@ -81,10 +81,10 @@ def rerun(workload: RecordedWorkload, changes: Mapping[str, KnobValue], path: st
     notes: list[str] = []
     by_step = workload.whole and not workload.differs(changes)
     if not by_step and workload.num_refused:
-        notes.append(Notice("{count} requests were refused when the run was recorded. Their prompts are not in the "
+        notes.append(Notice("Refused when the run was recorded: {count}. Their prompts are not in the "
                             "recording, so they were left out.", count=workload.num_refused))
     if not by_step and workload.num_unfinished:
-        notes.append(Notice("{count} requests were not finished when the recording ended; here they are served to "
+        notes.append(Notice("Not finished when the recording ended: {count}. Here they are served to "
                             "their end.", count=workload.num_unfinished))
     if not workload.whole:
         notes.append(Notice("The recording begins in the middle of a run: the requests that were there already were "

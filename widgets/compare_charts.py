@@ -20,7 +20,7 @@ from widgets.text import text_width, title_font
 from widgets.theme import font, theme, with_alpha
 from widgets.view import Selection
 
-AXIS = 46
+AXIS = 54
 """Width of the labels of the y axis."""
 
 FOOT = 18

@@ -61,7 +61,12 @@ def test_sweep(recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
                  "--out", str(out)]
     assert main(arguments) == 0
     assert "max_num_batched_tokens=24" in capsys.readouterr().out
-    assert main([*arguments, "--json"]) == 0
+    assert main(arguments) == 2, "what is there stays"
+    assert "--resume" in capsys.readouterr().err
+    kept = json.loads((out / "sweep.json").read_text("utf-8"))
+    kept["points"].pop()  # as if it had been ended there
+    (out / "sweep.json").write_text(json.dumps(kept), "utf-8")
+    assert main(["sweep", "--resume", "--out", str(out), "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert [row["knobs"]["max_num_batched_tokens"] for row in rows] == [24, 64]
     assert any(row["pareto"] for row in rows)

@@ -44,7 +44,7 @@ def ready(window: MainWindow, tokenizer: Any, made: Path, tmp_path: Path,
     shutil.copy(made, shown)
     assert window.open_recording(shown, play=False)
     yield window
-    assert window.comparing.shut_down()
+    window.comparing.shut_down()
     assert not window.comparing.windows
 
 
@@ -76,17 +76,20 @@ def test_cancelling_a_rerun_leaves_nothing(ready: MainWindow, qtbot: Any, tmp_pa
     dialog = ready.comparing.rerun()
     assert dialog is not None
 
+    loading: list[Any] = []
+
     def load(info: object, job: Any) -> Any:
+        loading.append(job)
         job.cancel.wait(10)
         return make_model(tokenizer)
 
     dialog._load = load
     dialog.run_button.click()
-    qtbot.waitUntil(lambda: dialog.job is not None, timeout=10_000)
+    qtbot.waitUntil(lambda: bool(loading), timeout=10_000)
     assert dialog.close_button.text() == "Cancel"
     dialog.close_button.click()
     qtbot.waitUntil(lambda: not dialog.busy, timeout=10_000)
-    assert "nothing was kept" in dialog.status.text()
+    assert "nothing was kept" in dialog.view.line.text()
     assert dialog.run_button.isEnabled()
     assert not list(tmp_path.glob("recordings/*"))
     assert find(ready, CompareWindow) is None
@@ -96,7 +99,7 @@ def test_cancelling_a_rerun_leaves_nothing(ready: MainWindow, qtbot: Any, tmp_pa
 
     dialog._load = broken
     dialog.run_button.click()
-    qtbot.waitUntil(lambda: "no such model" in dialog.status.text(), timeout=10_000)
+    qtbot.waitUntil(lambda: "no such model" in dialog.view.line.text(), timeout=10_000)
     dialog.close()
 
 
@@ -223,7 +226,7 @@ def test_a_sweep_fills_its_table_and_opens_what_is_chosen(ready: MainWindow, qtb
     sweep = ready.comparing.sweep()
     sweep.ranges[0].setText("24..9999")
     assert not sweep.run_button.isEnabled()
-    assert "max_num_batched_tokens" in sweep.status.text()
+    assert "max_num_batched_tokens" in sweep.view.line.text()
     sweep.ranges[0].setText("24, 64")
     sweep.knobs[1].setCurrentIndex(sweep.knobs[1].findData("num_blocks"))
     sweep.ranges[1].setText("60, 120")
@@ -233,10 +236,10 @@ def test_a_sweep_fills_its_table_and_opens_what_is_chosen(ready: MainWindow, qtb
     assert sweep.run_button.text() == "Cancel"
     qtbot.waitUntil(lambda: not sweep.busy, timeout=30_000)
     assert len(sweep.points) == sweep.table.rowCount() == 4
-    assert "recordings are in" in sweep.status.text()
+    assert "recordings are in" in sweep.view.line.text()
     assert any(sweep.table.item(row, sweep.table.columnCount() - 1).text() == "best" for row in range(4))
-    rows = json.loads((sweep.folder / "sweep.json").read_text("utf-8"))
-    assert [row["knobs"] for row in rows] == [p.knobs for p in sweep.points]
+    kept = json.loads((sweep.folder / "sweep.json").read_text("utf-8"))
+    assert [row["knobs"] for row in kept["points"]] == [p.knobs for p in sweep.points]
     plot = sweep.chart.plot_rect(sweep.chart.content_rect())
     place = sweep.chart.places(plot)[2]
     assert place is not None
@@ -260,5 +263,5 @@ def test_cancelling_a_sweep_keeps_what_is_done(ready: MainWindow, qtbot: Any) ->
     sweep.run_button.click()
     qtbot.waitUntil(lambda: not sweep.busy, timeout=20_000)
     assert 1 <= len(sweep.points) < 30
-    assert "Cancelled." in sweep.status.text()
+    assert "Cancelled." in sweep.view.line.text()
     assert len(list(sweep.folder.glob("*.mcap"))) == len(sweep.points)

@@ -21,7 +21,7 @@ from PySide6.QtWidgets import QApplication, QFileDialog, QLabel, QMenu
 from app.application import make_application
 from app.cli import main
 from app.export import Stage, VideoOptions, check_video, export_video, parse_size, save_picture
-from app.export_window import ExportDialog
+from app.export_dialog import ExportDialog
 from app.main_window import MainWindow
 from app.session import LiveSession
 from engine.trace.export import ExportError, export_jsonl, read_jsonl
@@ -379,15 +379,15 @@ def test_the_window_goes_on_while_it_exports_and_the_export_can_be_cancelled(
     dialog = dialog_of(window)
     choose(dialog, "mp4")
     dialog.start(tmp_path / "a.mp4")
-    qtbot.waitUntil(lambda: dialog.bar.value() > 5, timeout=20000)
+    qtbot.waitUntil(lambda: dialog.view.bar.value() > 5, timeout=20000)
     assert list(tmp_path.glob(".a.mp4*"))
     window.with_session("seek", 77)
     qtbot.waitUntil(lambda: window.transport.status.step == 77)
-    assert dialog.job is not None
+    assert dialog.task.busy
     assert not dialog.what.isEnabled()
     dialog.cancel_button.click()
-    assert dialog.job is None
-    assert "Cancelled" in dialog.note.text()
+    assert not dialog.task.busy
+    assert "Cancelled" in dialog.view.line.text()
     assert not list(tmp_path.glob("*a.mp4*"))
     assert dialog.what.isEnabled()
     dialog.cancel_button.click()
@@ -400,10 +400,10 @@ def test_an_export_outlives_its_session_and_ends_with_the_window(window: MainWin
     dialog = dialog_of(window)
     choose(dialog, "mp4")
     dialog.start(tmp_path / "a.mp4")
-    qtbot.waitUntil(lambda: dialog.bar.value() > 2, timeout=20000)
+    qtbot.waitUntil(lambda: dialog.view.bar.value() > 2, timeout=20000)
     window.open_recording(recording, play=False)
-    before = dialog.bar.value()
-    qtbot.waitUntil(lambda: dialog.bar.value() > before, timeout=20000)
+    before = dialog.view.bar.value()
+    qtbot.waitUntil(lambda: dialog.view.bar.value() > before, timeout=20000)
     window.close()
     qtbot.waitUntil(lambda: not list(tmp_path.glob("*a.mp4*")))
 
@@ -437,13 +437,13 @@ def test_refusals_are_said_in_the_dialog(window: MainWindow, recording: Path, tm
     window.set_language("zh")
     dialog = dialog_of(window)
     dialog.start(tmp_path / "no" / "a.pftrace")
-    qtbot.waitUntil(lambda: str(tmp_path / "no") in dialog.note.text())
-    assert dialog.note.property("role") == "bad"
-    assert "There is no folder" not in dialog.note.text()
+    qtbot.waitUntil(lambda: str(tmp_path / "no") in dialog.view.line.text())
+    assert dialog.view.line.property("role") == "bad"
+    assert "There is no folder" not in dialog.view.line.text()
     choose(dialog, "mp4")
     dialog.size_box.setEditText("large")
     dialog.start(tmp_path / "a.mp4")
-    assert "large" in dialog.note.text()
+    qtbot.waitUntil(lambda: "large" in dialog.view.line.text())
     assert not list(tmp_path.glob("*a.*"))
     dialog.cancel_button.click()
     qtbot.waitUntil(lambda: window.exporting.dialog is None)

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 
 from engine.recorded_workload import RerunCancelled, RerunError, read_workload
 from engine.scenario_run import ScenarioRun
-from engine.sweep import GOALS, SweepPoint, SweepProgress, as_rows, grid, pareto_front, parse_axis, run_sweep
+from engine.sweep import SweepProgress, run_sweep
+from engine.sweep_file import RecordedRun, SavedSweep
+from engine.sweep_grid import GOALS, SweepAxis, SweepPoint, as_rows, grid, pareto_front, parse_axis
 from engine.trace.events import MachineInfo
 from engine.trace.knobs import KnobError
 from engine.trace.reader import open_recording
@@ -25,6 +27,10 @@ from tests.engine.tiny_tokenizer import make_tokenizer
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory: pytest.TempPathFactory):
     return make_tokenizer(tmp_path_factory.mktemp("tokenizer"))
+
+
+def sweep_of(axes: list[SweepAxis]) -> SavedSweep:
+    return SavedSweep(axes, RecordedRun(None, "today"))
 
 
 @pytest.mark.parametrize(("text", "values"), [
@@ -87,7 +93,7 @@ def test_a_sweep_of_a_recorded_workload(tokenizer, tmp_path: Path) -> None:
     axes = [parse_axis("max_num_batched_tokens=24,64"), parse_axis("num_blocks=40,65536,120")]
     model = make_model(tokenizer)
     model.runner.model_info.bytes_per_token = 2**20  # of which 65536 blocks do not fit anywhere
-    points = run_sweep(workload, axes, tmp_path / "out", model, on_point=done.append, progress=told.append)
+    points = run_sweep(sweep_of(axes), workload, tmp_path / "out", model, on_point=done.append, progress=told.append)
     assert done == points
     assert len(points) == 6
     for p in points:
@@ -100,7 +106,7 @@ def test_a_sweep_of_a_recorded_workload(tokenizer, tmp_path: Path) -> None:
     fractions = [report.fraction for report in told]
     assert fractions == sorted(fractions)
     assert fractions[-1] == 1.0
-    rows = json.loads((tmp_path / "out" / "sweep.json").read_text("utf-8"))
+    rows = json.loads((tmp_path / "out" / "sweep.json").read_text("utf-8"))["points"]
     assert rows == json.loads(json.dumps(as_rows(points)))
     assert any(row["pareto"] for row in rows)
 
@@ -116,11 +122,11 @@ def test_cancelling_keeps_what_is_done(tokenizer, tmp_path: Path) -> None:
             cancel.set()
 
     with pytest.raises(RerunCancelled):
-        run_sweep(workload, [parse_axis("max_num_batched_tokens=24,32,48,64")], tmp_path, make_model(tokenizer),
-                  on_point=on_point, cancel=cancel)
+        run_sweep(sweep_of([parse_axis("max_num_batched_tokens=24,32,48,64")]), workload, tmp_path,
+                  make_model(tokenizer), on_point=on_point, cancel=cancel)
     assert sorted(p.name for p in tmp_path.iterdir()) == [
         "max_num_batched_tokens=24.mcap", "max_num_batched_tokens=32.mcap", "sweep.json"]
-    assert len(json.loads((tmp_path / "sweep.json").read_text("utf-8"))) == 2
+    assert len(json.loads((tmp_path / "sweep.json").read_text("utf-8"))["points"]) == 2
     for p in done:
         assert p.path is not None
         assert open_recording(p.path).complete
@@ -129,7 +135,7 @@ def test_cancelling_keeps_what_is_done(tokenizer, tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_made_is_refused(tokenizer, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(RerunError, match="cannot be written"):
-        run_sweep(read_workload(engine_run(tokenizer, 8, requests=3)), [parse_axis("max_num_seqs=1,2")],
+        run_sweep(sweep_of([parse_axis("max_num_seqs=1,2")]), read_workload(engine_run(tokenizer, 8, requests=3)),
                   tmp_path / "file" / "out", make_model(tokenizer))
 
 
@@ -137,8 +143,8 @@ def test_a_sweep_of_a_scenario_serves_the_same_requests_at_every_point(tmp_path:
     model = make_model(trained_tokenizer())
     model.runner.model_info.vocab_size = 0
     model.machine = MachineInfo("cpu")
-    points = run_sweep(ScenarioRun("shared-prefix", requests=6), [parse_axis("max_num_batched_tokens=64,256")],
-                       tmp_path, model)
+    run = ScenarioRun("shared-prefix", requests=6)
+    points = run_sweep(SavedSweep([parse_axis("max_num_batched_tokens=64,256")], run), run, tmp_path, model)
     prompts = []
     for p in points:
         assert p.path is not None

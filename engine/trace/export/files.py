@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from engine.trace.mcap_file import MAGIC
 from engine.trace.source import Notice
 
 
@@ -26,7 +27,20 @@ def check_target(path: Path, *, overwrite: bool) -> None:
     if not path.parent.is_dir():
         raise ExportError(Notice("There is no folder {folder}.", folder=path.parent))
     if not overwrite and (path.exists() or path.is_symlink()):
-        raise ExportError(Notice("{path} exists already and is left as it is.", path=path))
+        raise ExportError(Notice("{path} exists already and is left as it is. Name another file.", path=path))
+    if _is_recording(path):
+        raise ExportError(Notice("{path} is a recording, which no export replaces. Name another file.", path=path))
+
+
+def _is_recording(path: Path) -> bool:
+    """Whether what is at ``path`` is a recording: maybe the very one that is exported, or one that is being written."""
+    try:
+        if not path.is_file():
+            return False
+        with path.open("rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False
 
 
 @contextlib.contextmanager
@@ -59,8 +73,9 @@ def _disk_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as failure:
         if failure.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise ExportFailed(Notice("The disk is full: {path} was not written.", path=path)) from None
+            raise ExportFailed(Notice("The disk is full: {path} was not written. Free some room, or choose another "
+                                      "disk.", path=path)) from None
         if failure.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise ExportError(Notice("{path} may not be written: choose another folder.", path=path)) from None
-        raise ExportFailed(Notice("{path} cannot be written ({reason}).", path=path,
+        raise ExportFailed(Notice("{path} cannot be written ({reason}). Choose another place.", path=path,
                                   reason=failure.strerror or failure)) from None

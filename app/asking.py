@@ -51,7 +51,9 @@ class Asking(QObject):
     def show_settings(self) -> None:
         w = self._window
         SettingsDialog(w, theme=themes.current.name, language=w.language.code, motion=Motion.enabled,
-                       set_theme=w.set_theme, set_language=w.set_language, set_motion=w.set_motion).show()
+                       keep_prompts=w.settings.keep_prompts, must_leave_prompts_out=w.must_leave_prompts_out,
+                       set_theme=w.set_theme, set_language=w.set_language, set_motion=w.set_motion,
+                       set_keep_prompts=w.set_keep_prompts).show()
 
     def show_keys(self) -> None:
         KeysDialog(self._window, self._window.commands.key_list()).show()

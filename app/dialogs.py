@@ -12,11 +12,16 @@ from engine.version import VERSION
 
 
 class SettingsDialog(QDialog):
-    """Theme, language and motion; each acts at once."""
+    """Theme, language, motion, and whether prompts stay out of recordings; each acts at once.
 
-    def __init__(self, parent: QWidget, *, theme: str, language: str, motion: bool, set_theme: Callable[[str], None],
-                 set_language: Callable[[str], None], set_motion: Callable[[bool], None]) -> None:
+    ``must_leave_prompts_out``: they do, whatever is chosen here.
+    """
+
+    def __init__(self, parent: QWidget, *, theme: str, language: str, motion: bool, keep_prompts: bool,
+                 must_leave_prompts_out: bool, set_theme: Callable[[str], None], set_language: Callable[[str], None],
+                 set_motion: Callable[[bool], None], set_keep_prompts: Callable[[bool], None]) -> None:
         super().__init__(parent)
+        self._must_leave_prompts_out = must_leave_prompts_out
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.setWindowTitle(self.tr("Settings"))
         self.theme = QComboBox()
@@ -32,12 +37,22 @@ class SettingsDialog(QDialog):
         self.motion = QCheckBox(self.tr("Show changes in motion"))
         self.motion.setChecked(motion)
         self.motion.toggled.connect(set_motion)
+        self.leave_prompts_out = QCheckBox(self.tr("Leave the prompts out of recordings"))
+        self.leave_prompts_out.setToolTip(
+            self.tr("The program was started with --no-prompt-text: no recording holds prompts.")
+            if self._must_leave_prompts_out else self.tr(
+                "For a demonstration with something private in it: recordings that begin from now on hold only how "
+                "long prompts are. The answers stay in them. Such a recording cannot be run again."))
+        self.leave_prompts_out.setChecked(must_leave_prompts_out or not keep_prompts)
+        self.leave_prompts_out.setEnabled(not must_leave_prompts_out)
+        self.leave_prompts_out.toggled.connect(lambda out: set_keep_prompts(not out))
         form = QFormLayout(self)
         form.setContentsMargins(24, 20, 24, 20)
         form.setSpacing(12)
         form.addRow(self.tr("Theme"), self.theme)
         form.addRow(self.tr("Language"), self.language)
         form.addRow("", self.motion)
+        form.addRow("", self.leave_prompts_out)
 
 
 class KeysDialog(QDialog):

@@ -168,7 +168,7 @@ class MainWindow(QMainWindow):
     def start_live(self, spec: RunSpec, record: Path | None = None) -> LiveSession:
         """Run ``spec`` in the background and show it; the model is loaded on the way."""
         self._spec = spec
-        session = LiveSession(spec, record=record, models=self.models)
+        session = LiveSession(spec, record=record, models=self.models, keep_prompts=self.settings.keep_prompts)
         self.show_session(session)
         self.knobs.set_values(spec.all_knobs(load_scenario(spec.scenario) if spec.scenario else None))
         session.start()
@@ -394,6 +394,17 @@ class MainWindow(QMainWindow):
         self.settings.motion = on
         Motion.enabled = on
         self._sync_commands()
+
+    @property
+    def must_leave_prompts_out(self) -> bool:
+        """Whether the program was started so that no recording holds prompts, whatever the settings say."""
+        return not self._spec.record_prompt_text
+
+    def set_keep_prompts(self, on: bool) -> None:
+        """Whether recordings that begin from now on hold what prompts say."""
+        self.settings.keep_prompts = on
+        if isinstance(self.session, LiveSession):
+            self.session.keep_prompts = on
 
     def toggle_full_screen(self) -> None:
         """The whole screen, without the menu bar, and back."""

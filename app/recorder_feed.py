@@ -33,12 +33,14 @@ class RecorderFeed(threading.Thread):
     """Feeds a :class:`engine.trace.recording.Recorder` from ``engine``; starts at once and waits for the model.
 
     ``midway`` says that the run is under way: then the owner brings its history up to date, calls :meth:`begin_past`,
-    and :meth:`take_past` now and then until :attr:`wants_past` is False.
+    and :meth:`take_past` now and then until :attr:`wants_past` is False. Without ``prompt_text``, or where the run's
+    spec says so, the recording holds of prompts only how long they are.
     """
 
-    def __init__(self, engine: EngineThread, path: Path, *, midway: bool = False) -> None:
+    def __init__(self, engine: EngineThread, path: Path, *, midway: bool = False, prompt_text: bool = True) -> None:
         super().__init__(name="recorder-feed", daemon=True)
         self.path = path
+        self.prompt_text = prompt_text and engine.spec.record_prompt_text
         self._engine = engine
         self._recorder: Recorder | None = None
         self._since = 0.0
@@ -136,7 +138,7 @@ class RecorderFeed(threading.Thread):
         try:
             if self._engine.info is not None:  # else the model could not be had: there is nothing to record
                 self._recorder = Recorder(self.path, self._engine.info, self._state,
-                                          prompt_text=self._engine.spec.record_prompt_text)
+                                          prompt_text=self.prompt_text)
                 self._since = time.monotonic()
                 self._feed(self._recorder)
         finally:

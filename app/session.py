@@ -273,14 +273,17 @@ class LiveSession(Session):
     """A live run: its engine thread, its history, and its recorder if there is one.
 
     Pausing and stepping act on the engine as long as the view belongs to the live edge; looking back does not stop it.
+    ``keep_prompts`` says whether recordings that begin from now on hold what prompts say; where ``spec`` leaves them
+    out they never do.
     """
 
     is_live = True
 
     def __init__(self, spec: RunSpec, *, record: Path | None = None, engine: EngineThread | None = None,
-                 models: ModelHolder | None = None) -> None:
+                 models: ModelHolder | None = None, keep_prompts: bool = True) -> None:
         super().__init__(None, live=True)
         self.spec = spec
+        self.keep_prompts = keep_prompts
         self.engine = engine or EngineThread(spec, models)
         self._events = self.engine.hub.subscribe()
         self._engine_paused = False
@@ -289,7 +292,8 @@ class LiveSession(Session):
         self._refused: list[Refused] = []
         self._recorded: Path | None = None
         self._stopping = False  # the recording, as the user has asked
-        self.recorder: RecorderFeed | None = RecorderFeed(self.engine, record) if record is not None else None
+        self.recorder: RecorderFeed | None = (
+            RecorderFeed(self.engine, record, prompt_text=keep_prompts) if record is not None else None)
 
     def start(self) -> None:
         """Start the engine's thread; ``engine.progress`` and ``engine.status`` tell how it goes."""
@@ -368,7 +372,7 @@ class LiveSession(Session):
         """Record the run to ``path``, from the first of its steps that is still known."""
         if self.recorder is not None and (self.recorder.active or self.recorder.ending):
             return
-        self.recorder = RecorderFeed(self.engine, path, midway=True)
+        self.recorder = RecorderFeed(self.engine, path, midway=True, prompt_text=self.keep_prompts)
         self.notes.touch()
         self._take_in(float("inf"))  # so that between the history and what comes next no step is missing
         self.recorder.begin_past(self.history)

@@ -64,6 +64,15 @@ class Settings:
         self._set("motion", on)
 
     @property
+    def keep_prompts(self) -> bool:
+        """Whether recordings hold what prompts say, and not only how long they are."""
+        return self._get("keep_prompts") not in (False, "false")
+
+    @keep_prompts.setter
+    def keep_prompts(self, on: bool) -> None:
+        self._set("keep_prompts", on)
+
+    @property
     def recent(self) -> list[Path]:
         """Recordings opened or made lately that are still there, the latest first."""
         raw = self._get("recent")

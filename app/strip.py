@@ -72,16 +72,22 @@ class StripFeed(QObject):
         if isinstance(session, LiveSession) and session.recorder is not None:
             feed = session.recorder
             dropped = self.tr("{n} dropped").format(n=format_int(feed.dropped))
+            without = "" if feed.prompt_text else self._without_prompts()
             if feed.active:
-                size = f"· {format_bytes(feed.bytes_written)} · {dropped}"
+                size = f"· {format_bytes(feed.bytes_written)}{without} · {dropped}"
                 return [StatusItem(self.tr("recording to"), feed.path.name, size, tooltip=str(feed.path),
                                    level="warning" if feed.dropped else "")]
             if feed.error is not None:
                 return [StatusItem(self.tr("not recording"), feed.path.name, tooltip=say(feed.error), level="bad")]
-            return [StatusItem(self.tr("recorded to"), feed.path.name, f"· {format_bytes(feed.bytes_written)}",
-                               tooltip=str(feed.path))]
+            return [StatusItem(self.tr("recorded to"), feed.path.name,
+                               f"· {format_bytes(feed.bytes_written)}{without}", tooltip=str(feed.path))]
         if isinstance(session, ReplaySession) and session.path is not None and session.source is not None:
             steps = session.source.last_step - session.source.first_step + 1
+            without = "" if session.source.info.prompt_text else self._without_prompts()
             return [StatusItem(self.tr("recording"), session.path.name,
-                               "· " + self.tr("{n} steps").format(n=format_int(steps)), tooltip=str(session.path))]
+                               "· " + self.tr("{n} steps").format(n=format_int(steps)) + without,
+                               tooltip=str(session.path))]
         return []
+
+    def _without_prompts(self) -> str:
+        return " · " + self.tr("without prompts")

@@ -3,7 +3,9 @@
     add / abort / set_knob          step()
             |                         |
             v                         v
-        what is new  ->  Scheduler.schedule -> Runner.execute -> Scheduler.commit -> StepEvents
+        what is new  ->  Scheduler.schedule -> Runner.launch, collect -> Scheduler.commit -> StepEvents
+                                                      ^
+                           with overlap, the texts and events of the step before
 
 It has no thread and no queue of its own; :mod:`engine.worker` gives it both.
 """
@@ -12,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -21,10 +23,11 @@ from engine.config import RUNNER_KNOBS, SCHEDULER_KNOBS, SchedulerConfig
 from engine.model.detokenizer import IncrementalDetokenizer
 from engine.model.tokenizer import Tokenizer
 from engine.output_text import OutputText
+from engine.outstanding import Outstanding
 from engine.plan import StepPlan
 from engine.request import Request, RequestRefused, SamplingParams
 from engine.scheduler import Scheduler
-from engine.step_events import arrival_of, build_step_events
+from engine.step_events import arrival_of
 from engine.trace.events import (
     Arrived,
     Finished,
@@ -41,6 +44,9 @@ from engine.trace.source import Notice
 
 POOL_KNOBS = ("num_blocks", "block_size")
 
+Tell = Callable[[StepEvents], None]
+"""Is called with the events of every step, in order."""
+
 
 class ModelRunner(Protocol):
     """What the engine needs of a runner; :class:`engine.runner.Runner` is the one for real models."""
@@ -56,7 +62,14 @@ class ModelRunner(Protocol):
     def available_cache_bytes(self) -> int:
         """Bytes that a KV cache in place of the present one may take."""
 
-    def execute(self, plan: StepPlan) -> list[int]: ...
+    def execute(self, plan: StepPlan) -> list[int]:
+        """Compute a step: the new tokens of the requests that sample, in plan order."""
+
+    def launch(self, plan: StepPlan) -> None:
+        """The first half of :meth:`execute`: whatever a device does beside the host is under way when it returns."""
+
+    def collect(self) -> list[int]:
+        """The second half: wait for the tokens of the step that was launched."""
 
     def free_request(self, request_id: str) -> None: ...
 
@@ -65,7 +78,25 @@ class ModelRunner(Protocol):
 
     @property
     def logprobs(self) -> Sequence[Logprobs | None]:
-        """Of the tokens of the last :meth:`execute`; looked at only for requests that ask for them."""
+        """Of the tokens of the last :meth:`collect`; looked at only for requests that ask for them."""
+
+
+class AtOnce:
+    """A runner of which nothing runs beside the host: it has the tokens when it has launched a step."""
+
+    _tokens: list[int]
+
+    def execute(self, plan: StepPlan) -> list[int]:
+        """See :class:`ModelRunner`."""
+        raise NotImplementedError
+
+    def launch(self, plan: StepPlan) -> None:
+        """See :class:`ModelRunner`."""
+        self._tokens = self.execute(plan)
+
+    def collect(self) -> list[int]:
+        """See :class:`ModelRunner`."""
+        return self._tokens
 
 
 class Engine:
@@ -93,6 +124,7 @@ class Engine:
         self._samples: dict[str, list[str]] = {}  # the names of several samples, by the id that they were asked for as
         self._next_step = 0
         self._next_request = 1
+        self._outstanding: Outstanding | None = None
         # What has happened since the last step; the next StepEvents tells of it.
         self._knob_changes: list[KnobChange] = []
         self._pending_pool_knobs: dict[str, KnobValue] = {}
@@ -216,43 +248,106 @@ class Engine:
         return bool(self.scheduler.requests)
 
     def step(self) -> StepEvents | None:
-        """Run one step and tell what happened, or None when there is nothing to do and nothing to tell."""
-        start = self.clock.now_ns()
+        """Run one step and tell what happened, or None when there is nothing to do and nothing to tell.
+
+        Nothing is put off: it is :meth:`advance`, ``at_once``, for those who want one step's events at a time.
+        """
+        self._require_all_told()
+        told: list[StepEvents] = []
+        self.advance(told.append, at_once=True)
+        return told[0] if told else None
+
+    def advance(self, tell: Tell, *, at_once: bool = False) -> bool:
+        """Run one step; False when there was nothing to do and nothing to tell.
+
+        With the knob ``overlap`` the output of the step (texts, events) is made and told in the next call, while the
+        device works on that step; until then it is :meth:`flush` that tells it. Nothing is put off when nobody is left
+        to be served or ``at_once`` is asked for, and stop strings are looked for at once, since they decide.
+
+        Neither decisions nor events depend on that, but for their times. ``end_ns`` is when the tokens were known and
+        acted upon, and without overlap also their texts made. ``PhaseTimes.publish`` is the rest of the step after
+        scheduling beside what the runner tells: without overlap taking the tokens in and making texts; with overlap
+        taking the tokens in, and of the output of the step before what took longer than the device. So no phase counts
+        what another one hides, and together they are no more than the step.
+        """
+        start_ns = self.clock.now_ns()
         if self._pending_pool_knobs:
             self._rebuild_pool()
         if not self.has_work:
-            return self.tell_news()
-        t0 = time.perf_counter_ns()
+            return self._tell_news(tell)
+        began = time.perf_counter_ns()
         plan = self.scheduler.schedule()
-        t1 = time.perf_counter_ns()
-        tokens = self._runner.execute(plan) if plan.computed else []
-        t2 = time.perf_counter_ns()
-        sampled, finished = self._commit(plan, tokens)
-        phases = PhaseTimes(schedule=t1 - t0, **self._runner.phase_ns) if plan.computed else PhaseTimes(t1 - t0)
-        phases.publish = time.perf_counter_ns() - t2
-        return self._build(start, plan, phases, sampled, finished)
+        scheduled = time.perf_counter_ns()
+        phases, tokens = PhaseTimes(scheduled - began), []
+        if plan.computed:
+            self._runner.launch(plan)
+            self.flush(tell)  # the device is at work meanwhile
+            tokens = self._runner.collect()
+            phases = PhaseTimes(scheduled - began, **self._runner.phase_ns)
+        else:
+            self.flush(tell)
+        done = self._commit(start_ns, plan, phases, tokens)
+        put_off = not at_once and bool(self._value_of("overlap")) and self.has_work
+        if not put_off:
+            self._read(done)
+        computed = phases.prepare + phases.forward + phases.sample
+        phases.publish = max(0, time.perf_counter_ns() - scheduled - computed)
+        done.end_ns = self.clock.now_ns()
+        self._outstanding = done
+        if not put_off:
+            self.flush(tell)
+        return True
+
+    def flush(self, tell: Tell) -> None:
+        """Tell what was put off, if anything was."""
+        done, self._outstanding = self._outstanding, None
+        if done is not None:
+            self._read(done)
+            tell(done.events())
 
     def tell_news(self) -> StepEvents | None:
         """A step in which nothing runs, if there are arrivals, refusals, aborts or knobs to tell of; else None."""
-        if not (self._arrived or self._refused or self._aborted or self._knob_changes):
-            return None
-        plan = StepPlan(free_blocks=self.scheduler.pool.num_free_blocks)
-        return self._build(self.clock.now_ns(), plan, PhaseTimes(), [], [])
+        self._require_all_told()
+        told: list[StepEvents] = []
+        self._tell_news(told.append)
+        return told[0] if told else None
 
-    def _commit(self, plan: StepPlan, tokens: list[int]) -> tuple[list[Sampled], list[Finished]]:
-        done = {request.request_id: reason for request, reason in self.scheduler.commit(plan, tokens)}
+    def _tell_news(self, tell: Tell) -> bool:
+        """Whether there was anything to tell, put off or new."""
+        put_off = self._outstanding is not None
+        self.flush(tell)
+        if not (self._arrived or self._refused or self._aborted or self._knob_changes):
+            return put_off
+        now = self.clock.now_ns()
+        plan = StepPlan(free_blocks=self.scheduler.pool.num_free_blocks)
+        self._outstanding = self._take_down(now, plan, PhaseTimes(), [], [])
+        self._outstanding.end_ns = now
+        self.flush(tell)
+        return True
+
+    def _require_all_told(self) -> None:
+        if self._outstanding is not None:
+            raise RuntimeError("a step's output was put off: flush it first")
+
+    def _commit(self, start_ns: int, plan: StepPlan, phases: PhaseTimes, tokens: list[int]) -> Outstanding:
+        """Take the step's tokens in. Where the text does not decide, it is left to be made."""
+        ended = {request.request_id: reason for request, reason in self.scheduler.commit(plan, tokens)}
         sampled: list[Sampled] = []
         finished: list[Finished] = []
+        unread: list[tuple[Sampled | Finished, IncrementalDetokenizer, int | None]] = []
         for index, entry in enumerate(s for s in plan.scheduled if s.samples):
             request, token = entry.request, tokens[index]
             request_id, params = request.request_id, request.params
-            reason = done.get(request_id)
+            reason, stop = ended.get(request_id), None  # type: str | None, str | int | None
+            one = Sampled(request_id, token, "", None if params.logprobs is None else self._runner.logprobs[index])
+            sampled.append(one)
             # The token that ends the sequence is part of the output, but not of the text.
             text = self._texts[request_id]
-            shown = "" if reason == "stop" else text.add(token)
-            logprobs = None if params.logprobs is None else self._with_texts(self._runner.logprobs[index])
-            sampled.append(Sampled(request_id, token, shown, logprobs))
-            stop: str | int | None = None
+            if reason != "stop":
+                if isinstance(text, OutputText):
+                    one.text = text.add(token)
+                else:
+                    unread.append((one, text, token))
             if isinstance(text, OutputText) and text.stopped_by is not None:
                 if reason is None:
                     self.scheduler.finish(request_id, "stop")
@@ -260,8 +355,24 @@ class Engine:
             elif reason == "stop" and (params.ignore_eos or token not in self._runner.eos_token_ids):
                 stop = token
             if reason is not None:
-                finished.append(Finished(request_id, reason, self._forget(request_id), stop))
-        return sampled, finished
+                end = Finished(request_id, reason, "", stop)
+                finished.append(end)
+                self._release(request_id)
+                if isinstance(text, OutputText):
+                    end.text = text.flush()
+                else:
+                    unread.append((end, text, None))
+        done = self._take_down(start_ns, plan, phases, sampled, finished)
+        done.unread = unread
+        done.unnamed = [one.logprobs for one in sampled if one.logprobs is not None]
+        return done
+
+    def _read(self, done: Outstanding) -> None:
+        """Make the texts of a step that are missing."""
+        done.read()
+        for logprobs in done.unnamed:
+            self._with_texts(logprobs)
+        done.unnamed = []
 
     def _with_texts(self, logprobs: Logprobs | None) -> Logprobs | None:
         if logprobs is not None:
@@ -274,6 +385,13 @@ class Engine:
         return self._tokenizer.decode([token_id]) or self._tokenizer.raw.id_to_token(token_id) or ""
 
     def _forget(self, request_id: str) -> str:
+        """A request leaves between steps; what was held back of its text."""
+        text = self._release(request_id)
+        if self._outstanding is not None:
+            self._read(self._outstanding)
+        return text.flush()
+
+    def _release(self, request_id: str) -> IncrementalDetokenizer | OutputText:
         self._runner.free_request(request_id)
         if self._samples:
             parent = request_id.partition("_")[2]
@@ -282,18 +400,18 @@ class Engine:
                 names.remove(request_id)
                 if not names:
                     del self._samples[parent]
-        return self._texts.pop(request_id).flush()
+        return self._texts.pop(request_id)
 
-    def _build(self, start_ns: int, plan: StepPlan, phases: PhaseTimes, sampled: list[Sampled],
-               finished: list[Finished]) -> StepEvents:
-        events = build_step_events(
-            step=self._next_step, start_ns=start_ns, end_ns=self.clock.now_ns(), phases=phases,
-            knobs=self._knob_changes, arrived=self._arrived, refused=self._refused, aborted=self._aborted, plan=plan,
-            pool=self.scheduler.take_pool_events(), sampled=sampled, finished=finished,
-            free_blocks_after=self.scheduler.pool.num_free_blocks)
+    def _take_down(self, start_ns: int, plan: StepPlan, phases: PhaseTimes, sampled: list[Sampled],
+                   finished: list[Finished]) -> Outstanding:
+        """What has happened since the last step, and in this one."""
+        done = Outstanding(
+            step=self._next_step, start_ns=start_ns, plan=plan, phases=phases, knobs=self._knob_changes,
+            arrived=self._arrived, refused=self._refused, aborted=self._aborted, pool=self.scheduler.take_pool_events(),
+            sampled=sampled, finished=finished, free_blocks_after=self.scheduler.pool.num_free_blocks)
         self._next_step += 1
         self._knob_changes, self._arrived, self._refused, self._aborted = [], [], [], []
-        return events
+        return done
 
 
 def generate(engine: Engine, prompt_token_ids: list[int], params: SamplingParams) -> Iterator[str]:

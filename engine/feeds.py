@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Protocol
 
+from engine.core import Tell
 from engine.recorded_engine import RecordedEngine
 from engine.recorded_workload import RecordedWorkload, StepInputs
-from engine.trace.events import Arrived, KnobChange, StepEvents
+from engine.trace.events import Arrived, KnobChange
 from engine.trace.knobs import KnobError
 
 
@@ -21,7 +22,9 @@ class Feed(Protocol):
         """Give the engine what is due before its next step; False when everything is over."""
         ...
 
-    def step(self, engine: RecordedEngine) -> StepEvents | None: ...
+    def step(self, engine: RecordedEngine, tell: Tell) -> None:
+        """Run the step, and tell what there is to tell by then."""
+        ...
 
 
 class StepFeed:
@@ -43,8 +46,8 @@ class StepFeed:
             engine.hand_over(self._now)
         return True
 
-    def step(self, engine: RecordedEngine) -> StepEvents | None:
-        return engine.step_like(self._now)
+    def step(self, engine: RecordedEngine, tell: Tell) -> None:
+        engine.advance_like(self._now, tell)
 
 
 class TimeFeed:
@@ -77,5 +80,5 @@ class TimeFeed:
                 engine.abort(what)
         return engine.has_work or self._at < len(self._due) or engine.has_news
 
-    def step(self, engine: RecordedEngine) -> StepEvents | None:
-        return engine.step()
+    def step(self, engine: RecordedEngine, tell: Tell) -> None:
+        engine.advance(tell)

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from engine.clock import RunClock
 from engine.config import SCHEDULER_KNOBS, SchedulerConfig
-from engine.core import Engine, ModelRunner
+from engine.core import Engine, ModelRunner, Tell
 from engine.model.detokenizer import IncrementalDetokenizer
 from engine.output_text import OutputText
 from engine.recorded_workload import StepInputs, sampling_of
@@ -84,11 +84,24 @@ class RecordedEngine(Engine):
             self.abort(request_id)
 
     def step_like(self, inputs: StepInputs | None) -> StepEvents | None:
-        """The step that ``inputs`` (None: nothing came in) were handed over for.
+        """The step that ``inputs`` (None: nothing came in) were handed over for."""
+        return self.tell_news() if _only_told(inputs) else self.step()
 
-        While an engine is paused it tells the news without scheduling, though there may be work. A new pool is told
-        of when it is made, and that is by a step.
-        """
-        idle = inputs is not None and inputs.idle and not any(
-            change.name in ("num_blocks", "block_size") for change in inputs.knobs)
-        return self.tell_news() if idle else self.step()
+    def advance_like(self, inputs: StepInputs | None, tell: Tell) -> None:
+        """The same, in the way of :meth:`advance`."""
+        if not _only_told(inputs):
+            self.advance(tell)
+            return
+        self.flush(tell)
+        news = self.tell_news()
+        if news is not None:
+            tell(news)
+
+
+def _only_told(inputs: StepInputs | None) -> bool:
+    """Whether nothing was scheduled after ``inputs``, though there may have been work.
+
+    So an engine tells the news while it is paused. A new pool is told of when it is made, and that is by a step.
+    """
+    return inputs is not None and inputs.idle and not any(
+        change.name in ("num_blocks", "block_size") for change in inputs.knobs)

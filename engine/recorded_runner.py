@@ -18,6 +18,7 @@ class RecordedRunner:
         self._inner = inner
         self._answers = workload.answers
         self._logprobs: list[Logprobs | None] = []
+        self._plan = StepPlan()
         self.model_info = inner.model_info
         self.eos_token_ids = set(inner.eos_token_ids)
         self.max_model_len = inner.max_model_len
@@ -48,7 +49,15 @@ class RecordedRunner:
         self._inner.set_knob(name, value)
 
     def execute(self, plan: StepPlan) -> list[int]:
-        tokens = self._inner.execute(plan)
+        self.launch(plan)
+        return self.collect()
+
+    def launch(self, plan: StepPlan) -> None:
+        self._inner.launch(plan)
+        self._plan = plan
+
+    def collect(self) -> list[int]:
+        tokens, plan = self._inner.collect(), self._plan
         asked = any(s.request.params.logprobs is not None for s in plan.scheduled)
         own = self._inner.logprobs if asked else []
         chosen: list[int] = []

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from engine.core import AtOnce
 from engine.decisions import DECISIONS, difference
 from engine.output_text import OutputText
 from engine.plan import StepPlan
@@ -96,7 +97,7 @@ class Redecider:
         return decided
 
 
-class _ToldRunner:
+class _ToldRunner(AtOnce):
     """Stands where a runner does: the tokens of a step are those that were recorded."""
 
     def __init__(self, info: RunInfo, eos_token_ids: set[int]) -> None:

@@ -113,22 +113,26 @@ def run_engine(engine: RecordedEngine, feed: Feed, put: Callable[[StepEvents], N
                cancel: threading.Event | None = None) -> int:
     """Run until the feed is over, and hand every step to ``put``. Returns the number of steps."""
     steps = gone = 0
-    told = 0.0
-    while True:
-        if cancel is not None and cancel.is_set():
-            raise RerunCancelled
-        if not feed.hand_over(engine):
-            return steps
-        events = feed.step(engine)
-        if events is None:
-            continue
+    reported = 0.0
+
+    def tell(events: StepEvents) -> None:
+        nonlocal steps, gone, reported
         put(events)
         steps += 1
         gone += len(events.finished) + len(events.aborted) + len(events.refused)
         now = time.monotonic()
-        if progress is not None and now - told > TELL_INTERVAL_S:
-            told = now
+        if progress is not None and now - reported > TELL_INTERVAL_S:
+            reported = now
             progress(RerunProgress(gone, feed.all_requests, steps, engine.clock.now_ns()))
+
+    while True:
+        if cancel is not None and cancel.is_set():
+            raise RerunCancelled
+        if not feed.hand_over(engine):
+            break
+        feed.step(engine, tell)
+    engine.flush(tell)
+    return steps
 
 
 def record(engine: RecordedEngine, feed: Feed, info: RunInfo, path: Path, *,

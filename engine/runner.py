@@ -22,6 +22,7 @@ from engine.logit_rows import LogitRows, TorchRows
 from engine.model.config import ModelConfig, UnsupportedModel
 from engine.plan import StepPlan
 from engine.sampler import Sampler
+from engine.step_input import InputMaker, StepInput
 from engine.trace.events import Logprobs, ModelInfo
 from engine.trace.knobs import KnobValue
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     import torch
 
     from engine.attention import AttentionBackend
+    from engine.gpu.device import Mark
     from engine.gpu.memory import MemoryUse
     from engine.gpu.transfers import Transfers
     from engine.model.decoder import Decoder
@@ -41,23 +43,6 @@ _DTYPES = ("bfloat16", "float16", "float32")
 
 class RunnerError(RuntimeError):
     """The configuration cannot be run on this machine. The message says why and what would do."""
-
-
-@dataclass(slots=True)
-class StepInput:
-    """What one step computes, as arrays; views of buffers that the next step overwrites.
-
-    ``T`` tokens of ``R`` requests, of which ``S`` get a token. Token ``t`` has ``token_ids[t]`` at ``positions[t]``.
-    Request ``r`` has the tokens ``query_starts[r]`` to ``query_starts[r + 1]``, then ``context_lens[r]`` tokens in
-    the cache, in the blocks ``block_tables[r]`` (padded with the null block). ``sample_rows`` are tokens.
-    """
-
-    token_ids: np.ndarray  # int64[T]
-    positions: np.ndarray  # int64[T]
-    query_starts: np.ndarray  # int64[R + 1]
-    context_lens: np.ndarray  # int64[R]
-    block_tables: np.ndarray  # int32[R, blocks]
-    sample_rows: np.ndarray  # int64[S]
 
 
 class ForwardPath(Protocol):
@@ -95,6 +80,15 @@ class Captures(Protocol):
 
     def set_max_num_seqs(self, max_num_seqs: int) -> None:
         """For batches of up to how many requests :meth:`capture` makes them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Launched:
+    """A step under way: what its preparation took, and the device's marks before and after its forward pass, and behind
+    its sampling; none if it computes nothing."""
+
+    prepare_ns: int
+    marks: tuple[Mark, Mark, Mark] | None = None
 
 
 class Runner:
@@ -148,8 +142,9 @@ class Runner:
         self._block_size = 0  # until there is a KV cache
         self._cache_bytes = 0
         self._warm = False
-        self._buffers = _Buffers()
-        self._tables = _BlockTables()
+        self._inputs = InputMaker()
+        self._launched: _Launched | None = None
+        self._overlap = False
 
     @property
     def logprobs(self) -> Sequence[Logprobs | None]:
@@ -178,7 +173,7 @@ class Runner:
         self._forward_path.allocate(num_blocks, block_size)
         self._cache_bytes = num_blocks * block_size * self.model_info.bytes_per_token
         self._block_size = block_size
-        self._tables.clear(max_blocks=-(-self.max_model_len // block_size))
+        self._inputs.clear(block_size, self.max_model_len)
         if self._warm:  # the graphs went with the old cache
             self.warm_up(self._progress)
 
@@ -215,7 +210,7 @@ class Runner:
         """
         if self._block_size:
             self._forward_path.allocate(1, self._block_size)
-        self._tables.clear(max_blocks=1)
+        self._inputs, self._launched = InputMaker(), None
         self._sampler = Sampler(self.eos_token_ids)
         self.phase_ns = {"prepare": 0, "forward": 0, "sample": 0}
         self.memory_use = None
@@ -280,71 +275,73 @@ class Runner:
 
     def set_knob(self, name: str, value: KnobValue) -> None:
         """Turn one of :data:`~engine.config.RUNNER_KNOBS`; on a forward path that has no use for it nothing happens."""
-        if name == "enforce_eager" and self._captures is not None:
+        if name == "overlap":
+            self._overlap = bool(value)
+            self._inputs.forget_ahead()
+        elif name == "enforce_eager" and self._captures is not None:
             self._captures.set_enforce_eager(bool(value))
 
     def free_request(self, request_id: str) -> None:
         """Forget a request that left; one that was never seen is fine."""
-        self._tables.free(request_id)
+        self._inputs.free(request_id)
         self._sampler.forget(request_id)
 
     def execute(self, plan: StepPlan) -> list[int]:
         """Compute one step: the new tokens of the scheduled requests that sample, in plan order."""
+        self.launch(plan)
+        return self.collect()
+
+    def launch(self, plan: StepPlan) -> None:
+        """Begin a step; :meth:`collect` must follow. On a GPU this only queues work, of sampling too.
+
+        A CPU has the tokens when this returns; what they are nobody is told before :meth:`collect`.
+        """
         self._claim_thread()
         start = time.perf_counter_ns()
         if not plan.computed:
-            self.phase_ns = {"prepare": 0, "forward": 0, "sample": 0}
-            return []
+            self._launched = _Launched(0)
+            return
         step = self._prepare(plan)
-        prepared = time.perf_counter_ns()
+        prepared = time.perf_counter_ns() - start
+        begun = self._device.mark()
         logits = self._forward_path.forward(step)
-        forwarded = time.perf_counter_ns()
+        forwarded = self._device.mark()
         sampled = [entry.request for entry in plan.scheduled if entry.samples]
-        tokens = self._sampler.sample(self._forward_path.rows(logits), sampled)
-        self.phase_ns = {
-            "prepare": prepared - start,
-            "forward": forwarded - prepared,
-            "sample": time.perf_counter_ns() - forwarded,
-        }
+        self._sampler.begin(self._forward_path.rows(logits), sampled)
+        self._launched = _Launched(prepared, (begun, forwarded, self._device.mark()))
+
+    def collect(self) -> list[int]:
+        """Wait for the tokens of the step that was launched, as :meth:`execute` returns them.
+
+        With the knob ``overlap`` the input of the step that most likely comes next is prepared before the wait.
+
+        Then ``phase_ns`` says what the step took. On a CPU all of it is the host's time, that of preparing ahead too.
+        On a GPU ``forward`` and ``sample`` are the device's, from mark to mark in its queue, gaps while it waited for
+        the host included; ``prepare`` is what the host did before. What it does while the device works (preparing
+        ahead, the output of the step before) is in none of them: no nanosecond is counted twice.
+        """
+        launched, self._launched = self._launched, None
+        if launched is None:
+            raise RuntimeError("no step was launched")
+        self.phase_ns = {"prepare": launched.prepare_ns, "forward": 0, "sample": 0}
+        if not launched.marks:
+            return []
+        start = time.perf_counter_ns()
+        if self._overlap:
+            self._inputs.prepare_ahead()
+        ahead = time.perf_counter_ns()
+        tokens = self._sampler.finish()
+        begun, forwarded, chosen = launched.marks
+        self.phase_ns["forward"] = begun.ns_until(forwarded)
+        self.phase_ns["sample"] = forwarded.ns_until(chosen)
+        if self._config.device == "cpu":  # nothing ran beside the host
+            self.phase_ns["prepare"] += ahead - start
+            self.phase_ns["sample"] += time.perf_counter_ns() - ahead
         return tokens
 
     def _prepare(self, plan: StepPlan) -> StepInput:
         self._reserve_cache()
-        buffers, tables, entries = self._buffers, self._tables, plan.computed
-        total = sum(entry.num_tokens for entry in entries)
-        buffers.reserve(total, len(entries))
-        token_ids, positions = buffers.token_ids, buffers.positions
-        at = 0
-        samples = 0
-        most_blocks = 0
-        buffers.query_starts[0] = 0
-        for r, entry in enumerate(entries):
-            request, computed, n = entry.request, entry.num_computed_tokens, entry.num_tokens
-            end = computed + n
-            if n == 1:
-                token_ids[at] = request.token_ids[computed]
-                positions[at] = computed
-            else:
-                token_ids[at : at + n] = request.token_ids[computed:end]
-                positions[at : at + n] = np.arange(computed, end)
-            at += n
-            buffers.query_starts[r + 1] = at
-            buffers.context_lens[r] = end
-            blocks = -(-end // self._block_size)
-            buffers.table_rows[r] = tables.update(request.request_id, request.block_ids, bool(entry.admission))
-            most_blocks = max(most_blocks, blocks)
-            if entry.samples:
-                buffers.sample_rows[samples] = at - 1
-                samples += 1
-        requests = len(entries)
-        return StepInput(
-            token_ids=token_ids[:total],
-            positions=positions[:total],
-            query_starts=buffers.query_starts[: requests + 1],
-            context_lens=buffers.context_lens[:requests],
-            block_tables=tables.rows[buffers.table_rows[:requests], :most_blocks],
-            sample_rows=buffers.sample_rows[:samples],
-        )
+        return self._inputs.make(plan)
 
     def _claim_thread(self) -> None:
         """Torch keeps the number of threads, and whether gradients are recorded, for each thread by itself."""
@@ -456,72 +453,6 @@ class TorchPath:
         )
         with torch.inference_mode():
             return self._decoder.forward(batch, self._attention)
-
-
-class _Buffers:
-    """Arrays that every step reuses; they grow to the largest step seen."""
-
-    def __init__(self) -> None:
-        self._tokens = self._requests = 0
-        self.reserve(512, 64)
-
-    def reserve(self, tokens: int, requests: int) -> None:
-        if tokens > self._tokens:
-            self._tokens = max(tokens, 2 * self._tokens)
-            self.token_ids = np.zeros(self._tokens, dtype=np.int64)
-            self.positions = np.zeros(self._tokens, dtype=np.int64)
-        if requests > self._requests:
-            self._requests = max(requests, 2 * self._requests)
-            self.query_starts = np.zeros(self._requests + 1, dtype=np.int64)
-            self.context_lens = np.zeros(self._requests, dtype=np.int64)
-            self.table_rows = np.zeros(self._requests, dtype=np.int64)
-            self.sample_rows = np.zeros(self._requests, dtype=np.int64)
-
-
-class _BlockTables:
-    """The block tables of the requests in the cache, one row each, to which a step only adds what is new.
-
-    While a request runs its table only grows; at its admission the whole row is written anew.
-    """
-
-    def __init__(self) -> None:
-        self.rows = np.zeros((16, 1), dtype=np.int32)
-        self._row_of: dict[str, int] = {}
-        self._length: list[int] = []
-        self._free: list[int] = []
-
-    def clear(self, max_blocks: int) -> None:
-        count = self.rows.shape[0]
-        self.rows = np.zeros((count, max_blocks), dtype=np.int32)
-        self._row_of = {}
-        self._length = [0] * count
-        self._free = list(range(count - 1, -1, -1))
-
-    def update(self, request_id: str, block_ids: list[int], admitted: bool) -> int:
-        """Bring the request's row up to date and say which it is."""
-        row = self._row_of.get(request_id)
-        if row is None:
-            row = self._row_of[request_id] = self._take()
-            admitted = True
-        known = 0 if admitted else self._length[row]
-        count = len(block_ids)
-        if count > known:
-            self.rows[row, known:count] = block_ids[known:] if known else block_ids
-        self._length[row] = count
-        return row
-
-    def free(self, request_id: str) -> None:
-        row = self._row_of.pop(request_id, None)
-        if row is not None:
-            self._free.append(row)
-
-    def _take(self) -> int:
-        if not self._free:
-            count = self.rows.shape[0]
-            self.rows = np.concatenate((self.rows, np.zeros_like(self.rows)))
-            self._length.extend([0] * count)
-            self._free = list(range(2 * count - 1, count - 1, -1))
-        return self._free.pop()
 
 
 def _operations(path: str) -> Operations:

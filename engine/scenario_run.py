@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from engine.core import Tell
 from engine.loaded_model import LoadedModel
 from engine.recorded_engine import RecordedEngine
 from engine.rerun import RerunProgress, RerunResult, describe_run, record
@@ -56,11 +57,12 @@ class ScenarioFeed:
         # A rate of 0 brings nobody; then there is nothing to wait for.
         return engine.has_work or engine.has_news or self._workload.next_arrival_ns() is not None
 
-    def step(self, engine: RecordedEngine) -> StepEvents | None:
-        events = engine.step()
-        if events is not None:
+    def step(self, engine: RecordedEngine, tell: Tell) -> None:
+        def observed(events: StepEvents) -> None:
             self._workload.observe(events)
-        return events
+            tell(events)
+
+        engine.advance(observed)
 
 
 def run_scenario(run: ScenarioRun, changes: Mapping[str, KnobValue], path: str | os.PathLike[str],

@@ -165,6 +165,7 @@ class EngineThread(threading.Thread):
         self._stopping = threading.Event()
         self._paused = False
         self._steps_to_run = 0  # while paused
+        self._last_scheduled = False  # whether anything was in the step that was published last
         self._step_interval_s = 0.0
         self._next_step_at = 0.0
         self._engine: Engine
@@ -337,28 +338,34 @@ class EngineThread(threading.Thread):
             eos_token_ids=sorted(runner.eos_token_ids))
 
     def _loop(self) -> None:
-        while not self._stopping.is_set():
-            self._run_commands(0)
-            if self._paused and not self._steps_to_run:
-                self._wait_paused()
-                continue
-            if not self._slow_motion_allows():
-                continue
-            self.clock.release()
-            self._admit_arrivals()
-            events = self._engine.step()
-            if self._paused:
-                self.clock.hold()
-            if events is None:
-                self._wait_idle()
-                continue
-            self._publish(events)
-            if self._paused and events.scheduled:
-                self._steps_to_run -= 1
-            elif not self._paused:
-                self.status = "running"
+        try:
+            while not self._stopping.is_set():
+                self._run_commands(0)
+                if self._paused and not self._steps_to_run:
+                    self._wait_paused()
+                elif self._slow_motion_allows():
+                    self._advance()
+        finally:
+            self._engine.flush(self._publish)  # nothing that was put off is lost, whatever ended the run
+
+    def _advance(self) -> None:
+        """Run one step, or wait for something to do."""
+        self.clock.release()
+        self._admit_arrivals()
+        # Whoever steps, or slows the engine down, wants to see each step when it has happened.
+        ran = self._engine.advance(self._publish, at_once=self._paused or self._step_interval_s > 0)
+        if self._paused:
+            self.clock.hold()
+        if not ran:
+            self._wait_idle()
+        elif not self._paused:
+            self.status = "running"
+        elif self._last_scheduled:
+            self._steps_to_run -= 1
 
     def _publish(self, events: StepEvents) -> None:
+        """Hand a step's events out. With overlap this may be while the next step is under way."""
+        self._last_scheduled = bool(events.scheduled)
         if self._workload is not None:
             self._workload.observe(events)
         self.hub.publish(events)
@@ -378,6 +385,7 @@ class EngineThread(threading.Thread):
 
     def _wait_paused(self) -> None:
         self.clock.hold()
+        self._engine.flush(self._publish)
         self.status = "paused"
         if self._run_commands(IDLE_WAIT_S) and self._paused and not self._steps_to_run:
             news = self._engine.tell_news()
@@ -400,6 +408,7 @@ class EngineThread(threading.Thread):
             self._next_step_at = now + self._step_interval_s
             return True
         self.clock.hold()
+        self._engine.flush(self._publish)
         self._run_commands(min(self._next_step_at - now, IDLE_WAIT_S))
         return False
 

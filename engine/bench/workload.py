@@ -98,6 +98,14 @@ def serve(engine: Engine, workload: RequestFile, *, arrivals: bool = False, obse
     waiting = sorted(workload.requests, key=lambda request: request.arrival_s) if arrivals else workload.requests
     began = engine.clock.now_ns()
     added = 0
+
+    def tell(events: StepEvents) -> None:
+        if events.refused:
+            raise ValueError(f"{workload.name}: a request was refused: {events.refused[0].message}")
+        steps.append(events)
+        if observe is not None:
+            observe(events)
+
     while True:
         while added < len(waiting):
             request = waiting[added]
@@ -111,15 +119,7 @@ def serve(engine: Engine, workload: RequestFile, *, arrivals: bool = False, obse
         if not engine.has_work and added < len(waiting):
             time.sleep(max(0.0, (due - engine.clock.now_ns()) / 1e9))
             continue
-        events = engine.step()
-        if events is None:
-            break
-        if events.refused:
-            raise ValueError(f"{workload.name}: a request was refused: {events.refused[0].message}")
-        steps.append(events)
-        if observe is not None:
-            observe(events)
-        if not engine.has_work and added == len(waiting):
+        if not engine.advance(tell) or (not engine.has_work and added == len(waiting)):
             break
     return Pass((engine.clock.now_ns() - began) / 1e9, steps, arrived)
 

@@ -5,6 +5,7 @@ Everything that only a GPU can do lies behind :class:`Device`, so that all that 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -38,6 +39,13 @@ class Event(Protocol):
         """Wait until it has."""
 
 
+class Mark(Protocol):
+    """A place in the device's queue of work, and the time at which the device comes to it."""
+
+    def ns_until(self, later: Mark) -> int:
+        """Nanoseconds from this mark to a later one; the device must have passed both."""
+
+
 class Graph(Protocol):
     """Recorded work."""
 
@@ -56,6 +64,9 @@ class Device(Protocol):
 
     def event(self) -> Event: ...
 
+    def mark(self) -> Mark:
+        """Put a mark behind everything that is queued now."""
+
     def synchronize(self) -> None:
         """Wait for everything that is queued."""
 
@@ -65,7 +76,7 @@ class Device(Protocol):
     def capture(self, function: Callable[[], None], pool: Any) -> Graph:
         """Record what ``function`` queues, without running it. What it calls must have run before.
 
-        Raises torch.OutOfMemoryError if there is no memory for it.
+        Raises RuntimeError where that fails, most likely torch.OutOfMemoryError.
         """
 
     def memory(self) -> Memory: ...
@@ -90,6 +101,9 @@ class CudaDevice:
 
     def event(self) -> Event:
         return torch.cuda.Event()
+
+    def mark(self) -> Mark:
+        return _CudaMark()
 
     def synchronize(self) -> None:
         torch.cuda.synchronize()
@@ -118,6 +132,16 @@ class CudaDevice:
         torch.cuda.empty_cache()
 
 
+class _CudaMark:
+    def __init__(self) -> None:
+        self._event = torch.cuda.Event(enable_timing=True)
+        self._event.record()
+
+    def ns_until(self, later: Mark) -> int:
+        assert isinstance(later, _CudaMark)
+        return round(self._event.elapsed_time(later._event) * 1e6)
+
+
 class HostDevice:
     """The CPU as a device: nothing runs beside the host, and a graph is the function that it was recorded from."""
 
@@ -130,6 +154,9 @@ class HostDevice:
 
     def event(self) -> Event:
         return _Passed()
+
+    def mark(self) -> Mark:
+        return _HostMark()
 
     def synchronize(self) -> None:
         pass
@@ -164,6 +191,15 @@ class _Passed:
 
     def synchronize(self) -> None:
         pass
+
+
+class _HostMark:
+    def __init__(self) -> None:
+        self._time_ns = time.perf_counter_ns()
+
+    def ns_until(self, later: Mark) -> int:
+        assert isinstance(later, _HostMark)
+        return later._time_ns - self._time_ns
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from engine.clock import RunClock
 from engine.config import SCHEDULER_KNOBS, SchedulerConfig
-from engine.core import Engine
+from engine.core import AtOnce, Engine
 from engine.model.tokenizer import Tokenizer
 from engine.plan import StepPlan
 from engine.scenario import Scenario
@@ -32,7 +32,7 @@ class SimulatedClock(RunClock):
 
 
 @dataclass
-class SimulatedRunner:
+class SimulatedRunner(AtOnce):
     """Takes as long as a two-core CPU takes for SmolLM2-135M, on the slow side, and answers from a fixed text.
 
     A step costs ``step_ms`` (reading the weights) and ``token_ms`` for each token. An answer ends by itself after 20

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from engine.config import EngineConfig, SchedulerConfig
-from engine.core import Engine
+from engine.core import AtOnce, Engine
 from engine.model.tokenizer import Tokenizer
 from engine.request import SamplingParams
 from engine.runner import Runner
@@ -248,7 +248,7 @@ def prompt() -> list[int]:
     return random_prompt(12, seed=6)
 
 
-class Spelling:
+class Spelling(AtOnce):
     """A runner that writes what it is told and leaves everything else to the real one."""
 
     def __init__(self, runner: Runner, token_ids: list[int]) -> None:

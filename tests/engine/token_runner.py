@@ -10,6 +10,7 @@ import zlib
 
 import numpy as np
 
+from engine.core import AtOnce
 from engine.plan import StepPlan
 from engine.trace.events import ModelInfo
 from engine.trace.knobs import KnobValue
@@ -24,7 +25,7 @@ def next_token(token_ids: list[int]) -> int:
     return EOS if value % 80 == 0 else 1 + value % (VOCABULARY - 1)
 
 
-class TokenRunner:
+class TokenRunner(AtOnce):
     """Stands where :class:`engine.runner.Runner` does, without a model."""
 
     def __init__(self) -> None:

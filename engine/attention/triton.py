@@ -59,10 +59,11 @@ class TritonAttention:
         if block_size & (block_size - 1):
             raise ValueError(f"the kernels need a block size that is a power of two, not {block_size}")
         self._keys, self._values = [], []
-        shape = (num_blocks, self._config.num_kv_heads, block_size, self._config.head_size)
-        for _ in range(self._config.num_layers):
-            self._keys.append(torch.empty(shape, dtype=self._dtype, device=self._device.name))
-            self._values.append(torch.empty(shape, dtype=self._dtype, device=self._device.name))
+        self._device.release()  # what the old one took may lie in pieces of other sizes
+        config = self._config
+        shape = (2, config.num_layers, num_blocks, config.num_kv_heads, block_size, config.head_size)
+        pool = torch.empty(shape, dtype=self._dtype, device=self._device.name)  # in one piece: nothing is lost between
+        self._keys, self._values = list(pool[0]), list(pool[1])
 
     def tile(self, single: bool) -> Tile:
         """How a batch is cut in which every request has a single token, or any other."""

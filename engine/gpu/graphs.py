@@ -6,12 +6,13 @@ on the host, so what it is recorded for is all that a :class:`DecodeShape` says.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
-import torch
-
 from engine.gpu.device import Device, Graph
+
+log = logging.getLogger(__name__)
 
 Progress = Callable[[str, float | None], None]
 
@@ -100,7 +101,8 @@ class DecodeGraphs:
             self._pool = self._device.new_graph_pool()
         try:
             graph = self._device.capture(lambda: self._run(shape), self._pool)
-        except torch.OutOfMemoryError:  # the KV cache has taken it all: this shape runs eagerly
+        except RuntimeError as problem:  # no memory is left, most likely: this shape runs eagerly
+            log.warning("no CUDA graph for %d requests: %s", shape.size, problem)
             self._impossible.add(shape)
             return None
         self._graphs[shape] = graph

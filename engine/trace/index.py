@@ -34,7 +34,7 @@ INDEX_STEPS = 2048
 INDEX_NAME = "cutaway.index"
 INDEX_MEDIA_TYPE = "application/x-cutaway-index"
 MAX_BLOCK_STEPS = 1 << 16
-MAX_PART_BYTES = 256 << 20
+MAX_PART_BYTES = 32 << 20
 """Unpacked. A block of 2,048 steps with 256 requests each takes some 5 MB."""
 
 _FRAME = struct.Struct("<4sIIIII")

@@ -13,7 +13,7 @@ from typing import BinaryIO
 import zstandard
 
 from engine.trace import opening_index
-from engine.trace.events import SCHEMA_VERSION, RunInfo, decode_step
+from engine.trace.events import SCHEMA_VERSION, RunInfo
 from engine.trace.index import BlockBuilder
 from engine.trace.integrity import is_as_written, is_consistent
 from engine.trace.mcap_file import (
@@ -36,11 +36,11 @@ from engine.trace.mcap_file import (
     scan,
 )
 from engine.trace.opening_index import IndexedPart
-from engine.trace.plausible import find_implausible, parse_info
+from engine.trace.plausible import find_implausible, parse_info, read_snapshot, read_step
 from engine.trace.recorded import HARMLESS, INDEX_REBUILT, Place, Recording, RecordingError
 from engine.trace.recording import END_METADATA, RUN_METADATA, SNAPSHOT_TOPIC, STEP_TOPIC
 from engine.trace.source import SNAPSHOT_INTERVAL, Notice
-from engine.trace.state import CONTRADICTIONS, EngineState, Snapshot, decode_snapshot, encode_snapshot
+from engine.trace.state import CONTRADICTIONS, EngineState, Snapshot, encode_snapshot
 
 MAX_METADATA_BYTES = 1 << 20
 READ_WHOLE_BYTES = 256 << 10
@@ -257,7 +257,7 @@ class Opening:
 
     def _take_step(self, data: memoryview) -> None:
         try:
-            events = decode_step(data)
+            events = read_step(data)
         except (ValueError, RecursionError) as error:
             if self.require_recording().last_step < 0 and self.newer_schema:
                 raise RecordingError(Notice("{path} needs Cutaway {version} or later.", path=self.path,
@@ -297,7 +297,7 @@ class Opening:
     def take_snapshot(self, data: memoryview, place: Place) -> None:
         """Use a snapshot from the file where it is what the steps say; otherwise the steps are believed."""
         try:
-            snapshot = decode_snapshot(data)
+            snapshot = read_snapshot(data)
         except (ValueError, RecursionError):
             return
         if self.recording is None:

@@ -8,14 +8,37 @@ from __future__ import annotations
 
 import msgspec
 
-from engine.trace.events import RunInfo, StepEvents
-from engine.trace.state import EngineState
+from engine.trace.events import RunInfo, StepEvents, decode_step
+from engine.trace.mcap_file import Damage
+from engine.trace.state import EngineState, Snapshot, decode_snapshot
 
 MAX_PER_STEP = 1 << 16
 """More than this of anything in one step is taken for damage."""
 
 MAX_TIME_NS = 1 << 62
 MAX_NUMBER = (1 << 31) - 1
+
+
+MAX_STEP_BYTES = 16 << 20
+"""Some millions of tokens of prompts that arrive at once. A number takes up to eight times as much once it is read, and
+zeros are packed ten thousand times smaller: a small file could ask for any amount of memory."""
+
+MAX_SNAPSHOT_BYTES = 64 << 20
+"""One of a pool of a million blocks takes 40 MB."""
+
+
+def read_step(data: memoryview) -> StepEvents:
+    """Decode a step. Raises ValueError (msgspec's, or Damage) and RecursionError."""
+    if len(data) > MAX_STEP_BYTES:
+        raise Damage(f"a step of {len(data):,} bytes")
+    return decode_step(data)
+
+
+def read_snapshot(data: memoryview) -> Snapshot:
+    """As :func:`read_step`."""
+    if len(data) > MAX_SNAPSHOT_BYTES:
+        raise Damage(f"a snapshot of {len(data):,} bytes")
+    return decode_snapshot(data)
 
 
 def parse_info(text: str) -> RunInfo | None:

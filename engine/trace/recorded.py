@@ -18,12 +18,12 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 import zstandard
 
-from engine.trace.events import RunInfo, StepEvents, decode_step
+from engine.trace.events import RunInfo, StepEvents
 from engine.trace.index import BlockRows, Frame, IndexBlock, unpack_detail
 from engine.trace.integrity import is_as_written, is_consistent, never
 from engine.trace.mcap_file import CHUNK, MESSAGE, Damage, parse_message, read_chunk, record_at, records_in
 from engine.trace.metrics import BlockDetail
-from engine.trace.plausible import find_absurd
+from engine.trace.plausible import find_absurd, read_snapshot, read_step
 from engine.trace.source import Notice, PagedRun
 from engine.trace.state import CONTRADICTIONS, EngineState, Snapshot, decode_snapshot
 
@@ -77,7 +77,7 @@ class _Steps:
     def __getitem__(self, index: int) -> StepEvents:
         step = self._steps[index]
         if isinstance(step, memoryview):
-            step = self._steps[index] = decode_step(step)
+            step = self._steps[index] = read_step(step)
             problem = find_absurd(step)
             if problem:
                 raise Damage(problem)
@@ -189,12 +189,12 @@ class Recording(PagedRun):
     def _read_snapshot(self, place: Place, step: int) -> Snapshot:
         chunk = self._unpack(place.chunk)
         if place.start >= 0:
-            return decode_snapshot(memoryview(chunk)[place.start:place.end])
+            return read_snapshot(memoryview(chunk)[place.start:place.end])
         for kind, body in records_in(chunk):
             if kind == MESSAGE:
                 message = parse_message(body)
                 if message.channel_id in self._snapshot_channels and message.sequence == step:
-                    snapshot = decode_snapshot(message.data)
+                    snapshot = read_snapshot(message.data)
                     if snapshot.step == step:
                         return snapshot
         raise Damage(f"the snapshot of step {step} is missing")

@@ -277,6 +277,22 @@ def open_written(path: Path, info: RunInfo, messages: list[StepEvents | Snapshot
     return open_recording(path)
 
 
+def test_a_small_file_that_asks_for_much_memory(original: Original, tmp_path: Path) -> None:
+    """Zeros are packed thousands of times smaller, and a list of them takes eight times as much as they do."""
+    fields = [msgspec.msgpack.encode(field) for field in msgspec.msgpack.decode(encode_step(original.steps[5]))]
+    many = struct.pack(">BI", 0xDD, 50_000_000) + bytes(50_000_000)
+    fields[5] = b"\x91\x95" + b"".join((msgspec.msgpack.encode("x"), b"\0", many, b"\xa0", b"\4"))  # a prompt
+    bomb = struct.pack(">BH", 0xDC, len(fields)) + b"".join(fields)
+    path = tmp_path / "a.mcap"
+    write(path, original.info, [*original.steps[:5], bomb, *original.steps[5:]])
+    assert path.stat().st_size < 50_000
+    recording = try_to_open(path, path.read_bytes())
+    assert recording is not None
+    assert recording.last_step == 4
+    assert "a step of 50,0" in recording.warnings[0]
+    recording.close()
+
+
 def test_snapshots_missing(original: Original, tmp_path: Path) -> None:
     run = RandomRun(29, prompt_tokens=(1, 60))
     steps = run.steps(2 * SNAPSHOT_INTERVAL + 20)

@@ -84,7 +84,7 @@ def look_at_all(path: Path, steps: list[StepEvents]) -> list[str]:
         opened = open_recording(path)
     except RecordingError as refusal:
         return [str(refusal)]
-    for step in range(opened.first_step, opened.last_step + 1):
+    for step in range(max(0, opened.first_step), opened.last_step + 1):
         try:
             assert opened.events(step) == steps[step]
             if step % 50 == 0:

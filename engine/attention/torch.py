@@ -1,12 +1,13 @@
 """Attention in plain torch: the reference, and what runs where nothing faster does.
 
-Keys and values are gathered from their blocks into one contiguous tensor and given to torch's own attention. Requests
-that compute a single token are attended together; every longer chunk for itself.
+Keys and values are gathered from their blocks into one contiguous tensor and given to torch's own attention, each
+request for itself: padded to the longest of them, bfloat16 would be rounded elsewhere, and a request's numbers would
+depend on its company. Without a mask, where none is needed, they are what transformers gets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from dataclasses import dataclass
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention
@@ -14,6 +15,20 @@ from torch.nn.functional import scaled_dot_product_attention
 from engine.attention import Batch, HeadNorms
 from engine.model.config import ModelConfig
 from engine.model.operations import rms_norm, rotate
+
+
+@dataclass(slots=True)
+class _Piece:
+    """One request's part of a step: the tokens ``first`` to ``last`` of the batch.
+
+    ``reads`` has for each window of the model the slots that they look at, and which of them each looks at: a mask
+    (tokens, slots), or None where all do, or each up to its own in a prompt that is computed whole (``causal``).
+    """
+
+    first: int
+    last: int
+    causal: bool
+    reads: dict[int, tuple[torch.Tensor, torch.Tensor | None]]
 
 
 class TorchAttention:
@@ -30,13 +45,10 @@ class TorchAttention:
         self._block_size = 0
         self._scale = config.attention_scale
         self._windows = sorted({config.window(layer) for layer in range(config.num_layers)})
-        self._single: dict[int, torch.Tensor] = {}  # masks by window
-        self._single_rows = torch.empty(0, dtype=torch.int64)
-        self._single_slots = torch.empty(0, dtype=torch.int64)
-        self._chunks: list[tuple[int, int, torch.Tensor, dict[int, torch.Tensor]]] = []
+        self._pieces: list[_Piece] = []
 
     def allocate(self, num_blocks: int, block_size: int) -> None:
-        """Reserve the pool. Blocks are cleared, so that a padded read meets zeros and never NaN."""
+        """Reserve the pool. Its memory is cleared."""
         self._keys, self._values = [], []
         shape = (num_blocks * block_size, self._config.num_kv_heads, self._config.head_size)
         for _ in range(self._config.num_layers):
@@ -47,33 +59,24 @@ class TorchAttention:
     def begin(self, batch: Batch) -> None:
         """Work out once a step which slots each request reads, and the masks."""
         offsets = torch.arange(self._block_size, device=self._device)
-        starts = batch.query_starts
-        singles = [r for r in range(len(batch.context_lens)) if starts[r + 1] - starts[r] == 1]
-        self._single, self._chunks = {}, []
-        if singles:
-            longest = max(batch.context_lens[r] for r in singles)
-            blocks = -(-longest // self._block_size)
-            tables = batch.block_tables[singles, :blocks]
-            self._single_slots = (tables[:, :, None] * self._block_size + offsets).flatten(1)[:, :longest]
-            lengths = torch.tensor([batch.context_lens[r] for r in singles], device=self._device)
-            positions = torch.arange(longest, device=self._device)
-            for window, mask in self._masks(positions, lengths[:, None] - 1):
-                self._single[window] = mask[:, None, None, :]
-            self._single_rows = torch.tensor([starts[r] for r in singles], device=self._device)
+        self._pieces = []
         for r, context in enumerate(batch.context_lens):
-            first, last = starts[r], starts[r + 1]
-            if last - first > 1:
-                blocks = -(-context // self._block_size)
-                slots = (batch.block_tables[r, :blocks, None] * self._block_size + offsets).flatten()[:context]
-                positions = torch.arange(context, device=self._device)
-                masks = dict(self._masks(positions, batch.positions[first:last, None]))
-                self._chunks.append((first, last, slots, masks))
-
-    def _masks(self, positions: torch.Tensor, queries: torch.Tensor) -> Iterator[tuple[int, torch.Tensor]]:
-        """For each window of the model, which of ``positions`` the tokens at the positions ``queries`` look at."""
-        past = positions <= queries
-        for window in self._windows:
-            yield window, past & (positions > queries - window) if window else past
+            first, last = batch.query_starts[r], batch.query_starts[r + 1]
+            blocks = -(-context // self._block_size)
+            slots = (batch.block_tables[r, :blocks, None] * self._block_size + offsets).flatten()[:context]
+            queries = batch.positions[first:last, None]
+            reads = {}
+            for window in self._windows:
+                # Those that not even the first token looks at are left out.
+                start = max(0, context - (last - first) - window + 1) if window else 0
+                mask = None
+                if last - first > 1 and (last - first < context or 0 < window < context):
+                    positions = torch.arange(start, context, device=self._device)
+                    mask = positions <= queries
+                    if window:
+                        mask &= positions > queries - window
+                reads[window] = slots[start:], mask
+            self._pieces.append(_Piece(first, last, last - first > 1, reads))
 
     def write(
         self, layer: int, qkv: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, norms: HeadNorms | None,
@@ -94,21 +97,15 @@ class TorchAttention:
         """See :class:`engine.attention.AttentionBackend`."""
         all_keys, all_values = self._keys[layer], self._values[layer]
         output = torch.empty_like(queries)
-        window, scale = self._config.window(layer), self._scale
-        if self._single:
-            query = queries[self._single_rows].unsqueeze(2)  # (requests, heads, 1, head size)
-            key = all_keys[self._single_slots].transpose(1, 2)
-            value = all_values[self._single_slots].transpose(1, 2)
-            attended = scaled_dot_product_attention(
-                query, key, value, attn_mask=self._single[window], scale=scale, enable_gqa=True
-            )
-            output[self._single_rows] = attended.squeeze(2)
-        for first, last, slots, masks in self._chunks:
-            query = queries[first:last].transpose(0, 1).unsqueeze(0)  # (1, heads, tokens, head size)
+        window = self._config.window(layer)
+        for piece in self._pieces:
+            slots, mask = piece.reads[window]
+            query = queries[piece.first : piece.last].transpose(0, 1).unsqueeze(0)  # (1, heads, tokens, head size)
             key = all_keys[slots].transpose(0, 1).unsqueeze(0)
             value = all_values[slots].transpose(0, 1).unsqueeze(0)
             attended = scaled_dot_product_attention(
-                query, key, value, attn_mask=masks[window], scale=scale, enable_gqa=True
-            )
-            output[first:last] = attended.squeeze(0).transpose(0, 1)
+                query, key, value, attn_mask=mask, is_causal=piece.causal and mask is None, scale=self._scale,
+                enable_gqa=True,
+            )  # fmt: skip
+            output[piece.first : piece.last] = attended.squeeze(0).transpose(0, 1)
         return output

@@ -78,6 +78,7 @@ class ModelConfig:
     num_experts_per_token: int = 0
     expert_size: int = 0  # an expert's intermediate_size
     normalize_experts: bool = True  # whether the chosen experts' weights are made to add up to one
+    round_experts: bool = True  # whether those weights are rounded to the model's own type
     dense_layers: frozenset[int] = frozenset()  # layers with an ordinary feed-forward all the same
 
     dtype: str = "float32"  # that the weights are stored in
@@ -258,6 +259,7 @@ def _experts(architecture: str, raw: dict[str, Any]) -> dict[str, Any]:
         "num_experts_per_token": int(raw["num_experts_per_tok"]),
         "expert_size": int(size),
         "normalize_experts": normalize,
+        "round_experts": architecture != "MixtralForCausalLM",
         "dense_layers": dense,
     }
 

@@ -127,19 +127,21 @@ class Decoder:
     def _mixture(self, experts: Experts, x: torch.Tensor) -> torch.Tensor:
         """Every token through the experts that the router likes best, weighted by how much it likes them.
 
-        A token's sum is taken in the order of its experts, so that it does not depend on who else is in the batch.
+        A token's sum is taken over its experts as they are ranked, so that it does not depend on who else is in the
+        batch, and rounded once.
         """
         liking = torch.softmax(linear(x, experts.router).float(), dim=-1)
         weights, chosen = liking.topk(self.config.num_experts_per_token, dim=-1)  # (tokens, experts per token)
         if self.config.normalize_experts:
             weights = weights / weights.sum(dim=-1, keepdim=True)
-        weights = weights.to(x.dtype)
-        out = torch.zeros_like(x)
-        for expert in chosen.unique().tolist():  # in ascending order
+        if self.config.round_experts:
+            weights = weights.to(x.dtype)
+        parts = weights.new_empty((*weights.shape, x.shape[1]))  # (tokens, experts per token, hidden)
+        for expert in chosen.unique().tolist():
             tokens, rank = (chosen == expert).nonzero(as_tuple=True)
             active = self._operations.gated(linear(x[tokens], experts.gate_up[expert]), self.config.activation)
-            out[tokens] += linear(active, experts.down[expert]) * weights[tokens, rank, None]
-        return out
+            parts[tokens, rank] = linear(active, experts.down[expert]) * weights[tokens, rank, None]
+        return parts.sum(dim=1).to(x.dtype)
 
 
 def _take_layer(config: ModelConfig, weights: dict[str, torch.Tensor], index: int) -> Layer:

@@ -45,9 +45,13 @@ def add_rms_norm(
 
 
 def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """Turn every pair ``(i, i + head size / 2)`` of the last dimension by its position's angle, in float32."""
-    first, second = x.float().chunk(2, dim=-1)
-    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1).to(x.dtype)
+    """Turn every pair ``(i, i + head size / 2)`` of the last dimension by its position's angle.
+
+    Angles and products are rounded to the type of ``x``, as transformers does it.
+    """
+    first, second = x.chunk(2, dim=-1)
+    cos, sin = cos.to(x.dtype), sin.to(x.dtype)
+    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
 
 
 def gated(gate_up: torch.Tensor, activation: str) -> torch.Tensor:

@@ -63,13 +63,17 @@ class Rope:
 
     def inverse_frequencies(self, head_size: int) -> np.ndarray:
         """Radians a position for each pair of a head: float32[head_size / 2]."""
-        inverse = 1.0 / self.theta ** (np.arange(0, head_size, 2, dtype=np.float64) / head_size)
+        # Rounded at each step, as transformers does it: an error in the last place is one of many radians later on.
+        exponents = np.arange(0, head_size, 2, dtype=np.float32) / np.float32(head_size)
+        powers = np.float64(self.theta) ** exponents.astype(np.float64)
+        inverse = np.float32(1.0) / powers.astype(np.float32)
         if self.kind == "linear":
             inverse = inverse / self.factor
         elif self.kind == "llama3":
-            # Slow rotations are slowed further, fast ones are left alone, and those between are blended.
-            wavelength = 2 * math.pi / inverse
-            turns = self.original_max_position / wavelength
+            # Slow rotations are slowed further, fast ones are left alone, and those between are blended. Torch divides
+            # a number by an array by way of the reciprocal.
+            wavelength = 2 * math.pi * (1.0 / inverse)
+            turns = self.original_max_position * (1.0 / wavelength)
             blend = (turns - self.low_freq_factor) / (self.high_freq_factor - self.low_freq_factor)
             blend = np.clip(blend, 0.0, 1.0)
             inverse = (1 - blend) * inverse / self.factor + blend * inverse
@@ -97,10 +101,14 @@ class Rope:
 
     def table(self, length: int, head_size: int) -> tuple[np.ndarray, np.ndarray]:
         """Cosines and sines of positions ``0 .. length-1``: two float32[length, head_size / 2]."""
+        import torch
+
         # Angles in float32, as transformers computes them: at position 8,000 a rounded angle is visible in float32.
+        # Torch's cosine and NumPy's differ in the last place, which bfloat16 sees once in a hundred thousand numbers.
         angles = np.arange(length, dtype=np.float32)[:, None] * self.inverse_frequencies(head_size)[None, :]
+        turned = torch.from_numpy(angles)
         scale = np.float32(self.attention_factor)
-        return np.cos(angles) * scale, np.sin(angles) * scale
+        return turned.cos().numpy() * scale, turned.sin().numpy() * scale
 
 
 def _attention_factor(settings: Mapping[str, Any], factor: float) -> float:

@@ -424,17 +424,18 @@ class EngineThread(threading.Thread):
     # ---- what commands do ----------------------------------------------------------------------------------------
 
     def _submit(self, text: str, params: dict[str, Any]) -> None:
+        shown = text.encode("utf-8", "replace").decode()  # half a surrogate pair could not be written down
         try:
             wanted = SamplingParams.parse(
                 {"temperature": float(self._engine.knobs["temperature"]), "max_tokens": 128, **params})
         except ValueError as problem:
-            self._engine.refuse("bad_parameters", problem.args[0], text)
+            self._engine.refuse("bad_parameters", problem.args[0], shown)
             return
         try:
             token_ids = self._tokenizer.chat([{"role": "user", "content": text}])
-        except Exception as problem:  # half a surrogate pair, a template that does not work: no reason to stop the run
+        except Exception as problem:  # that, or a template that does not work: no reason to stop the run
             self._engine.refuse("bad_prompt", Notice("The prompt cannot be turned into tokens: {reason}",
-                                                     reason=str(problem)), text)
+                                                     reason=str(problem)), shown)
             return
         self._engine.add_request(token_ids, wanted, prompt_text=text, source="user")
 

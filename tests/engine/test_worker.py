@@ -15,7 +15,7 @@ from engine.clock import RunClock
 from engine.config import RUNNER_KNOBS, SchedulerConfig
 from engine.core import Engine
 from engine.plan import StepPlan
-from engine.trace.events import MachineInfo, RunInfo, StepEvents
+from engine.trace.events import MachineInfo, RunInfo, StepEvents, decode_step, encode_step
 from engine.trace.knobs import KNOBS, KnobError
 from engine.worker import EngineThread, RunSpec, Subscription
 from tests.engine.tiny_tokenizer import make_tokenizer
@@ -275,6 +275,7 @@ def test_a_prompt_that_is_no_text_is_refused_and_the_run_goes_on(start) -> None:
     wait_for(answered)
     (refused,) = [r for e in told for r in e.refused]
     assert refused.reason == "bad_prompt"
+    assert [decode_step(encode_step(events)) for events in told] == told  # and can be recorded
     assert thread.status != "failed"
 
 

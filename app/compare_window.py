@@ -27,7 +27,7 @@ from widgets.buttons import ElidedLabel, IconButton, Tabs
 from widgets.compare_charts import Curves, CurvesChart, DeltaChart, DistributionChart, RequestChange, run_colour
 from widgets.compare_table import ChangeRow, ChangeTable
 from widgets.numbers import format_int, format_ms, format_number
-from widgets.theme import themes
+from widgets.theme import px, themes
 from widgets.token_budget import TokenBudget
 from widgets.view import Selection
 
@@ -41,6 +41,9 @@ REFRESH_SHARE = 0.1
 
 DRAWN_VALUES = 400_000
 """Of more measurements than that, a distribution is drawn from every so-manieth."""
+
+TABLE, CHART = 440, 160
+"""The least widths: in a narrower table the verdicts are cut off."""
 
 POSITIONS_PER_S = 20.0
 EDGE = 8
@@ -149,7 +152,7 @@ class CompareWindow(QWidget):
 
         below = QSplitter(Qt.Orientation.Horizontal)
         for panel, share in ((self.table, 6), (self.distribution, 3), (self.curves, 3), (self.delta_chart, 3)):
-            panel.setMinimumWidth(180)
+            panel.setMinimumWidth(px(TABLE if panel is self.table else CHART))
             below.addWidget(panel)
             below.setStretchFactor(below.count() - 1, share)
         below.setChildrenCollapsible(False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain, islice
+
 import numpy as np
 from PySide6.QtCore import QEvent, QObject, QPointF, QRect, QRectF, QSize, QSizeF, Qt
 from PySide6.QtGui import (
@@ -137,7 +139,10 @@ class BlockTable(Panel):
         room = rect.height() - px(_FOOTER)
         row_height = max(float(px(15)), min(float(px(28)), room // max(1, total)))
         rows = max(1, int(room // row_height))
-        longest = max((text_width(r.request_id, font(12)) for r in self._rows.requests), default=24.0)
+        # Of those that will be shown, not of those that are: a view may stay for long.
+        first = max(0, min(self._scroll, total - rows))
+        shown = islice(chain(state.running, state.waiting), first, first + rows)
+        longest = max((text_width(name, font(12)) for name in shown), default=24.0)
         label = min(-(-longest // 16) * 16 + 8, rect.width() * 0.12 + px(16))
         key = (rect.width(), rect.height(), ratio, state.num_blocks, theme().name, themes.scale, row_height, label)
         if key != self._laid_out_for:

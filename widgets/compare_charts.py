@@ -73,8 +73,8 @@ class ComparedChart(Panel):
 
     def paint_names(self, painter: QPainter, rect: QRectF) -> None:
         """The legend, in the first line of ``rect``."""
-        x = rect.left() + AXIS
-        room = (rect.width() - AXIS) / 2
+        x = rect.left() + min(AXIS, rect.width() / 6)
+        room = (rect.right() - x) / 2
         for second, name in enumerate(self.names):
             draw_swatch(painter, QRectF(x, rect.top() + 4, 14, 8), "dash" if second else "line",
                         run_colour(bool(second)))

@@ -11,9 +11,10 @@ from PySide6.QtGui import QColor, QPainter, QPolygonF
 from PySide6.QtWidgets import QWidget
 
 from widgets.compare_charts import run_colour
-from widgets.painting import Panel, draw_text
+from widgets.painting import draw_text
+from widgets.rows import RowsPanel
 from widgets.text import text_width
-from widgets.theme import font, theme, with_alpha
+from widgets.theme import font, px, theme, with_alpha
 from widgets.view import Selection
 
 RIGHT = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
@@ -31,8 +32,13 @@ class ChangeRow:
     direction: int
 
 
-class ChangeTable(Panel):
-    """As many rows as fit, the most important first. An arrow and a colour repeat what the words say."""
+class ChangeTable(RowsPanel):
+    """The most important rows first; they move together as far as can be read, and beyond that they scroll.
+
+    An arrow and a colour repeat what the words say.
+    """
+
+    ROW_HEIGHT, LOWEST = 24, 17
 
     def __init__(self, selection: Selection, parent: QWidget | None = None) -> None:
         super().__init__(selection, parent)
@@ -45,24 +51,32 @@ class ChangeTable(Panel):
     def set_rows(self, rows: Sequence[ChangeRow]) -> None:
         if list(rows) != list(self.rows):
             self.rows = rows
+            self.set_row_count(len(rows))
             self.setAccessibleDescription("; ".join(f"{r.name}: {r.words}" for r in rows))
             self.update()
+
+    @property
+    def row_height(self) -> int:
+        room = super().rows_area().height()
+        return int(min(px(self.ROW_HEIGHT), max(px(self.LOWEST), room // (len(self.rows) + 1))))
+
+    def rows_area(self) -> QRectF:
+        return super().rows_area().adjusted(0, self.row_height, 0, 0)
 
     def paint_content(self, painter: QPainter, rect: QRectF) -> None:
         t = theme()
         if not self.rows:
             return
-        height = min(24.0, max(16.0, rect.height() / (len(self.rows) + 1)))
-        names = max(text_width(r.name, font(12)) for r in self.rows) + 16
+        height = self.row_height
+        names = max(text_width(r.name, font(12)) for r in self.rows) + 10
         figures = max(56.0, max(max(text_width(r.first, font(12)), text_width(r.second, font(12, bold=True)))
                                 for r in self.rows) + 12)
         names = min(names, max(60.0, rect.width() - 2 * figures - 96))
-        y = rect.top()
         for second, title in enumerate((self.tr("first"), self.tr("second"))):
-            draw_text(painter, QRectF(rect.left() + names + second * figures, y, figures - 6, height), title,
+            draw_text(painter, QRectF(rect.left() + names + second * figures, rect.top(), figures - 6, height), title,
                       colour=run_colour(bool(second)), text_font=font(11, bold=True), align=RIGHT)
-        for row in self.rows[:max(1, int(rect.height() / height) - 1)]:
-            y += height
+        for index in self.visible_rows():
+            row, y = self.rows[index], self.row_rect(index).top()
             painter.fillRect(QRectF(rect.left(), round(y), rect.width(), 1), with_alpha(t.line, 0.6))
             draw_text(painter, QRectF(rect.left(), y, names - 8, height), row.name, colour=t.secondary)
             x = rect.left() + names
@@ -74,6 +88,7 @@ class ChangeTable(Panel):
             if row.direction:
                 self._paint_arrow(painter, x + 4, y + height / 2, row.direction, colour)
             draw_text(painter, QRectF(x + 14, y, rect.right() - x - 14, height), row.words, colour=colour)
+        self.paint_bar(painter)
 
     def _paint_arrow(self, painter: QPainter, x: float, y: float, direction: int, colour: QColor) -> None:
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)

@@ -19,12 +19,12 @@
 <context>
     <name>Asking</name>
     <message>
-        <source>Open recording</source>
-        <translation>打开录像</translation>
+        <source>Open</source>
+        <translation>打开</translation>
     </message>
     <message>
-        <source>Recordings (*.mcap);;All files (*)</source>
-        <translation>录像 (*.mcap);;所有文件 (*)</translation>
+        <source>Recordings and sweeps (*.mcap sweep*.json);;All files (*)</source>
+        <translation>录像与扫描 (*.mcap sweep*.json);;所有文件 (*)</translation>
     </message>
     <message>
         <source>Record to file</source>
@@ -306,10 +306,6 @@
         <translation>用标题栏移动面板</translation>
     </message>
     <message>
-        <source>Reset the layout</source>
-        <translation>恢复默认布局</translation>
-    </message>
-    <message>
         <source>Dark</source>
         <translation>深色</translation>
     </message>
@@ -400,62 +396,6 @@
     <message>
         <source>About Cutaway</source>
         <translation>关于 Cutaway</translation>
-    </message>
-    <message>
-        <source>pause, and go on from the same step</source>
-        <translation>暂停，并从同一步继续</translation>
-    </message>
-    <message>
-        <source>one step back or on; with Shift ten</source>
-        <translation>后退或前进一步；按住 Shift 为十步</translation>
-    </message>
-    <message>
-        <source>to the first step</source>
-        <translation>到第一步</translation>
-    </message>
-    <message>
-        <source>to the newest step, and follow the engine</source>
-        <translation>到最新一步，并跟随引擎</translation>
-    </message>
-    <message>
-        <source>to the next or the previous event or note</source>
-        <translation>到下一个或上一个事件或笔记</translation>
-    </message>
-    <message>
-        <source>repeat from here, and to here; again to clear</source>
-        <translation>循环的起点和终点；再按一次取消</translation>
-    </message>
-    <message>
-        <source>write a note about this step, or what is selected; with Shift all notes</source>
-        <translation>为这一步或所选对象写笔记；按住 Shift 查看全部笔记</translation>
-    </message>
-    <message>
-        <source>start or stop recording</source>
-        <translation>开始或停止录制</translation>
-    </message>
-    <message>
-        <source>open a recording (also Ctrl+O)</source>
-        <translation>打开录像（也可用 Ctrl+O）</translation>
-    </message>
-    <message>
-        <source>theme, language and motion</source>
-        <translation>主题、语言和动画</translation>
-    </message>
-    <message>
-        <source>save a picture of the window</source>
-        <translation>保存窗口图片</translation>
-    </message>
-    <message>
-        <source>export the run: Perfetto, CSV, JSON lines, film</source>
-        <translation>导出这次运行：Perfetto、CSV、JSON lines、影片</translation>
-    </message>
-    <message>
-        <source>full screen</source>
-        <translation>全屏</translation>
-    </message>
-    <message>
-        <source>this list</source>
-        <translation>本列表</translation>
     </message>
     <message>
         <source>Stop recording</source>
@@ -580,6 +520,14 @@
         <translation>录像 (*.mcap);;所有文件 (*)</translation>
     </message>
     <message>
+        <source>Open another…</source>
+        <translation>打开另一个…</translation>
+    </message>
+    <message>
+        <source>Compare with another…</source>
+        <translation>与另一个比较…</translation>
+    </message>
+    <message>
         <source>Nothing has run yet: there is nothing to compare or to run again.</source>
         <translation>尚未运行任何内容：没有可比较或重跑的。</translation>
     </message>
@@ -699,20 +647,8 @@
         <translation>没有文件夹 {folder}。</translation>
     </message>
     <message>
-        <source>{path} exists already and is left as it is.</source>
-        <translation>{path} 已经存在，保持原样。</translation>
-    </message>
-    <message>
-        <source>The disk is full: {path} was not written.</source>
-        <translation>磁盘已满：{path} 没有写出。</translation>
-    </message>
-    <message>
         <source>{path} may not be written: choose another folder.</source>
         <translation>没有权限写入 {path}：请选择别的文件夹。</translation>
-    </message>
-    <message>
-        <source>{path} cannot be written ({reason}).</source>
-        <translation>无法写入 {path}（{reason}）。</translation>
     </message>
     <message>
         <source>{folder} cannot be made ({reason}). Choose another place.</source>
@@ -760,7 +696,7 @@
     </message>
     <message>
         <source>The copy needs a name or a place of its own: {path} is the recording itself.</source>
-        <translation>副本需要另外的名称或位置：{path} 就是录制本身。</translation>
+        <translation>副本需要另外的名称或位置：{path} 就是录像本身。</translation>
     </message>
     <message>
         <source>{path} became shorter while it was read.</source>
@@ -776,7 +712,7 @@
     </message>
     <message>
         <source>The prompts were left out of the recording: what the prefix cache had to find cannot be known, and so the decisions cannot be repeated.</source>
-        <translation>录制中没有保存提示：无法得知 prefix cache 应命中什么，因此无法重复这些决定。</translation>
+        <translation>录像中没有保存 prompt：无法得知 prefix cache 应命中什么，因此无法重复这些决定。</translation>
     </message>
     <message>
         <source>After step {step}: {problem}.</source>
@@ -952,35 +888,75 @@
     </message>
     <message>
         <source>There is no request in the recording: nothing can be run again.</source>
-        <translation>录制中没有任何请求：没有可以重新运行的内容。</translation>
+        <translation>录像中没有任何请求：没有可以重新运行的内容。</translation>
     </message>
     <message>
         <source>The recording holds no prompts, only their lengths: it cannot be run again.</source>
-        <translation>录制中没有 prompt，只有其长度：无法重新运行。</translation>
+        <translation>录像中没有 prompt，只有其长度：无法重新运行。</translation>
     </message>
     <message>
         <source>The recording holds tokens that its model does not know: it cannot be run again.</source>
-        <translation>录制中含有其模型不认识的 token：无法重新运行。</translation>
+        <translation>录像中含有其模型不认识的 token：无法重新运行。</translation>
     </message>
     <message>
         <source>The recording was made with {recorded}, and {found} is another model. Name the recorded one.</source>
-        <translation>录制所用的模型是 {recorded}，而 {found} 是另一个模型。请指定录制时的模型。</translation>
-    </message>
-    <message>
-        <source>{count} requests were refused when the run was recorded. Their prompts are not in the recording, so they were left out.</source>
-        <translation>录制时有 {count} 个请求被拒绝。录制中没有它们的 prompt，因此已略去。</translation>
+        <translation>录像所用的模型是 {recorded}，而 {found} 是另一个模型。请指定录制时的模型。</translation>
     </message>
     <message>
         <source>The recording begins in the middle of a run: the requests that were there already were taken to arrive at its beginning.</source>
-        <translation>录制从运行中途开始：当时已有的请求视为在录制开始时到达。</translation>
+        <translation>录像从运行中途开始：当时已有的请求视为在录像开始时到达。</translation>
     </message>
     <message>
         <source>The recording begins in the middle of a run: its decisions cannot be repeated.</source>
-        <translation>录制从运行中途开始：无法重现其决策。</translation>
+        <translation>录像从运行中途开始：无法重现其决策。</translation>
     </message>
     <message>
-        <source>{count} requests were not finished when the recording ended; here they are served to their end.</source>
-        <translation>录制结束时有 {count} 个请求尚未完成；这里会一直服务到它们完成。</translation>
+        <source>{path} exists already and is left as it is. Name another file.</source>
+        <translation>{path} 已经存在，保持原样。请换一个文件名。</translation>
+    </message>
+    <message>
+        <source>{path} is a recording, which no export replaces. Name another file.</source>
+        <translation>{path} 是一份录像，导出不会覆盖它。请换一个文件名。</translation>
+    </message>
+    <message>
+        <source>The disk is full: {path} was not written. Free some room, or choose another disk.</source>
+        <translation>磁盘已满：{path} 没有写入。请腾出空间，或换一个磁盘。</translation>
+    </message>
+    <message>
+        <source>{path} cannot be written ({reason}). Choose another place.</source>
+        <translation>{path} 无法写入（{reason}）。请换一个位置。</translation>
+    </message>
+    <message>
+        <source>The comparison ends here: {problem}</source>
+        <translation>比较到此为止：{problem}</translation>
+    </message>
+    <message>
+        <source>{path} is no sweep of Cutaway. Open the sweep.json in the folder of a sweep.</source>
+        <translation>{path} 不是 Cutaway 的扫描。请打开扫描文件夹中的 sweep.json。</translation>
+    </message>
+    <message>
+        <source>{path} cannot be read as JSON ({reason}): it is no sweep, or a damaged one.</source>
+        <translation>{path} 无法按 JSON 读取（{reason}）：它不是扫描，或已损坏。</translation>
+    </message>
+    <message>
+        <source>{path} is damaged: {reason}. The recordings beside it open all the same.</source>
+        <translation>{path} 已损坏：{reason}。旁边的录像仍然可以打开。</translation>
+    </message>
+    <message>
+        <source>The run that was swept was not recorded: the sweep cannot be gone on with.</source>
+        <translation>被扫描的运行没有录制：这次扫描无法继续。</translation>
+    </message>
+    <message>
+        <source>{path} is another run than the one that was swept.</source>
+        <translation>{path} 不是当时被扫描的那次运行。</translation>
+    </message>
+    <message>
+        <source>Refused when the run was recorded: {count}. Their prompts are not in the recording, so they were left out.</source>
+        <translation>录制时被拒绝的请求：{count} 个。录像里没有它们的 prompt，因此略去。</translation>
+    </message>
+    <message>
+        <source>Not finished when the recording ended: {count}. Here they are served to their end.</source>
+        <translation>录制结束时尚未完成的请求：{count} 个。这里把它们执行到底。</translation>
     </message>
     <message>
         <source>{path} could not be written in time.</source>
@@ -993,6 +969,10 @@
     <message>
         <source>higher by {amount}</source>
         <translation>升高 {amount}</translation>
+    </message>
+    <message>
+        <source>{times} times as high</source>
+        <translation>是原来的 {times} 倍</translation>
     </message>
     <message>
         <source>lower by {amount} points</source>
@@ -2405,7 +2385,7 @@
     </message>
     <message>
         <source>The notes could not be saved beside the recording ({reason}). Save a copy of the recording with them in it, or they are lost at the end.</source>
-        <translation>笔记无法保存在录制旁边（{reason}）。请另存一份带笔记的录制副本，否则退出时笔记会丢失。</translation>
+        <translation>笔记无法保存在录像旁边（{reason}）。请另存一份带笔记的录像副本，否则退出时笔记会丢失。</translation>
     </message>
     <message>
         <source>Save a copy…</source>
@@ -2425,7 +2405,7 @@
     </message>
     <message>
         <source>Recordings (*.mcap)</source>
-        <translation>录制 (*.mcap)</translation>
+        <translation>录像 (*.mcap)</translation>
     </message>
     <message>
         <source>The copy with notes is in {path}.</source>
@@ -2624,6 +2604,10 @@
     <message>
         <source>No knob differs: every decision will be repeated, and only times are new.</source>
         <translation>没有旋钮不同：每个决策都会重现，只有时间是新的。</translation>
+    </message>
+    <message>
+        <source>Another run is being timed, and two at once would slow one another down. Run this one when that is done.</source>
+        <translation>另一次运行正在计时，两者同时进行会互相拖慢。请等它结束后再运行。</translation>
     </message>
     <message>
         <source>Reading the workload</source>
@@ -2937,6 +2921,10 @@
         <translation>当前显示的运行</translation>
     </message>
     <message>
+        <source>the recording {name}</source>
+        <translation>录像 {name}</translation>
+    </message>
+    <message>
         <source>scenario: {title}</source>
         <translation>场景：{title}</translation>
     </message>
@@ -2946,7 +2934,7 @@
     </message>
     <message>
         <source>Open the recording</source>
-        <translation>打开录制</translation>
+        <translation>打开录像</translation>
     </message>
     <message>
         <source>Cancel</source>
@@ -2985,6 +2973,10 @@
         <translation>{count} 次运行</translation>
     </message>
     <message>
+        <source>Another run is being timed, and two at once would slow one another down. Run this one when that is done.</source>
+        <translation>另一次运行正在计时，两者同时进行会互相拖慢。请等它结束后再运行。</translation>
+    </message>
+    <message>
         <source>Cancelled.</source>
         <translation>已取消。</translation>
     </message>
@@ -3002,11 +2994,26 @@
     </message>
     <message>
         <source>The recordings are in {folder}.</source>
-        <translation>录制保存在 {folder}。</translation>
+        <translation>录像保存在 {folder}。</translation>
+    </message>
+    <message>
+        <source>Recordings that are no longer in {folder}: {count}. Their figures are shown all the same.</source>
+        <translation>已不在 {folder} 中的录像：{count} 份。它们的数据仍会显示。</translation>
+    </message>
+    <message>
+        <source>Run the {count} that are left</source>
+        <translation>运行剩下的 {count} 次</translation>
     </message>
     <message>
         <source>best</source>
         <translation>最佳</translation>
+    </message>
+</context>
+<context>
+    <name>TimedRuns</name>
+    <message>
+        <source>The live run waits while another run is timed.</source>
+        <translation>另一次运行计时期间，实时运行暂停等待。</translation>
     </message>
 </context>
 <context>

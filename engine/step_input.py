@@ -119,10 +119,7 @@ class InputMaker:
         )
 
     def prepare_ahead(self) -> None:
-        """Write the input of the step that most likely follows the one made last, all but its tokens.
-
-        Only while that one's requests still hold their blocks: before its tokens are committed.
-        """
+        """Write the input of the step that most likely follows the one made last, all but its tokens."""
         if self._made is None:
             return
         (plan, last), self._made = self._made, None

@@ -139,6 +139,7 @@ class _CudaMark:
 
     def ns_until(self, later: Mark) -> int:
         assert isinstance(later, _CudaMark)
+        later._event.synchronize()  # it may be the mark right behind the event that was waited for
         return round(self._event.elapsed_time(later._event) * 1e6)
 
 

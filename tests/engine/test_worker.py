@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -189,6 +190,82 @@ def test_stopping_in_mid_step_loses_nothing(start) -> None:
     steps = subscription.drain()
     assert [s.step for s in steps] == list(range(len(steps)))
     assert thread.status == "stopped"
+
+
+# ---- with overlap ----------------------------------------------------------------------------------------------------
+
+
+def test_with_overlap_every_step_is_told_in_order_and_none_is_kept_back(start) -> None:
+    thread, subscription = start(knobs={"overlap": True})
+    thread.submit("Hello", max_tokens=12, ignore_eos=True)
+    steps: list[StepEvents] = []
+    collect(subscription, steps, lambda s: bool(s.finished))
+    wait_for(lambda: thread.status == "idle")
+    steps += subscription.drain()
+    assert [s.step for s in steps] == list(range(len(steps)))
+    assert sum(len(s.sampled) for s in steps) == 12
+    for before, after in pairwise(steps):
+        assert before.start_ns <= before.end_ns <= after.start_ns
+
+
+def test_with_overlap_a_pause_shows_the_last_step_and_each_single_one(start) -> None:
+    thread, subscription = start(knobs={"overlap": True})
+    thread.runner.delay_s = 0.01
+    thread.submit("x", max_tokens=1000, ignore_eos=True)
+    wait_for(lambda: len(subscription) > 3)
+    thread.pause()
+    wait_for(lambda: thread.status == "paused")
+    engine = thread._engine
+    told = subscription.drain()
+    assert told[-1].step + 1 == engine._next_step
+    for _ in range(3):
+        thread.single_step()
+        wait_for(lambda: len(subscription) > 0)
+        (one,) = subscription.drain()
+        assert one.step == told[-1].step + 1 == engine._next_step - 1
+        told.append(one)
+    thread.single_step(4)
+    wait_for(lambda: len(subscription) == 4)
+    time.sleep(0.05)
+    told += subscription.drain()
+    assert [s.step for s in told] == list(range(engine._next_step))
+    thread.resume()
+    thread.pause()
+    thread.single_step()  # all at once, so that the pause itself is never waited in
+    wait_for(lambda: thread.status == "paused" and bool(len(subscription)))
+    time.sleep(0.05)
+    told += subscription.drain()
+    assert [s.step for s in told] == list(range(engine._next_step))
+
+
+def test_with_overlap_slow_motion_shows_each_step_when_it_happens(start) -> None:
+    thread, subscription = start(knobs={"overlap": True})
+    thread.submit("x", max_tokens=1000, ignore_eos=True)
+    wait_for(lambda: len(subscription) > 0)
+    thread.set_slow_motion(8)
+    time.sleep(0.2)
+    for _ in range(2):
+        count = thread._engine._next_step
+        wait_for(lambda count=count: thread._engine._next_step > count)
+        time.sleep(0.05)  # of the 0.125 s to the next one
+        assert subscription.drain()[-1].step == thread._engine._next_step - 1
+
+
+def test_with_overlap_a_failure_loses_nothing_that_was_done(start) -> None:
+    thread, subscription = start(knobs={"overlap": True})
+    thread.runner.fail_at = 4
+    thread.submit("x", max_tokens=100, ignore_eos=True)
+    wait_for(lambda: thread.status == "failed")
+    assert [len(s.sampled) for s in subscription.drain()] == [1, 1, 1, 1]
+
+
+def test_with_overlap_stopping_loses_nothing(start) -> None:
+    thread, subscription = start(knobs={"overlap": True})
+    engine = thread._engine
+    thread.submit("x", max_tokens=1000, ignore_eos=True)
+    wait_for(lambda: len(subscription) > 2)
+    assert thread.stop(5)
+    assert [s.step for s in subscription.drain()] == list(range(engine._next_step))
 
 
 def test_every_listener_gets_every_step(start) -> None:

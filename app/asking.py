@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from PySide6.QtCore import QObject, QStandardPaths
 from PySide6.QtWidgets import QFileDialog
 
-from app.dialogs import AboutDialog, KeysDialog, SettingsDialog
+from app.dialogs import AboutDialog, SettingsDialog
+from app.key_list import KeysDialog
 from widgets.painting import Motion
 from widgets.theme import themes
 
@@ -56,7 +57,12 @@ class Asking(QObject):
                        set_keep_prompts=w.set_keep_prompts).show()
 
     def show_keys(self) -> None:
-        KeysDialog(self._window, self._window.commands.key_list()).show()
+        """Show the list of keys, or take it away when it is there."""
+        shown = [dialog for dialog in self._window.findChildren(KeysDialog) if dialog.isVisible()]
+        for dialog in shown:
+            dialog.close()
+        if not shown:
+            KeysDialog(self._window).show()
 
     def show_about(self) -> None:
         AboutDialog(self._window).show()

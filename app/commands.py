@@ -121,7 +121,7 @@ class Commands(QObject):
         self._add(self.run, "compare", w.comparing.compare_with)
         self._add(self.run, "sweep", w.comparing.sweep)
 
-        self._add(self.help, "keys", w.asking.show_keys)
+        self._add(self.help, "keys", w.asking.show_keys, "F1")
         self._add(self.help, "about", w.asking.show_about).setMenuRole(QAction.MenuRole.AboutRole)
 
     def _add_group(self, menu: QMenu, prefix: str, names: tuple[str, ...], slot: Callable[[str], object]) -> None:
@@ -201,7 +201,7 @@ class Commands(QObject):
             "rerun": self.tr("Run the same workload with other knobs…"),
             "compare": self.tr("Compare with…"),
             "sweep": self.tr("Sweep…"),
-            "keys": self.tr("Keys") + "\t?",
+            "keys": self.tr("Keys"),
             "about": self.tr("About Cutaway"),
             **{f"language {code}": name for code, name in LANGUAGES.items()},
         }
@@ -213,25 +213,6 @@ class Commands(QObject):
         texts = {"stage": self.tr("Stage"), "tune": self.tr("Tune"), "teach": self.tr("Teach")}
         return [(name, texts[name]) for name in LAYOUTS]
 
-    def key_list(self) -> list[tuple[str, str]]:
-        """(keys, what they do), for the list of keys."""
-        return [
-            (self.tr("Space"), self.tr("pause, and go on from the same step")),
-            ("← →", self.tr("one step back or on; with Shift ten")),
-            ("Home", self.tr("to the first step")),
-            ("End", self.tr("to the newest step, and follow the engine")),
-            ("N P", self.tr("to the next or the previous event or note")),
-            ("[ ]", self.tr("repeat from here, and to here; again to clear")),
-            ("M", self.tr("write a note about this step, or what is selected; with Shift all notes")),
-            ("R", self.tr("start or stop recording")),
-            ("O", self.tr("open a recording (also Ctrl+O)")),
-            ("Ctrl+,", self.tr("theme, language and motion")),
-            ("Ctrl+Shift+S", self.tr("save a picture of the window")),
-            ("Ctrl+E", self.tr("export the run: Perfetto, CSV, JSON lines, film")),
-            ("F11", self.tr("full screen")),
-            ("?", self.tr("this list")),
-        ]
-
     def sync(self, *, theme: str, language: str, layout: str, motion: bool, full_screen: bool, recording: bool,
              live: bool, replay: bool) -> None:
         """Show the state of things in the menus."""
@@ -242,6 +223,10 @@ class Commands(QObject):
         self._actions["record"].setEnabled(live)
         self._actions["record_to"].setEnabled(live and not recording)
         self._actions["copy_notes"].setEnabled(replay)
+
+    def shortcuts(self) -> set[str]:
+        """The keys that Qt knows of, for those who compare them with the list of keys."""
+        return {key.toString() for action in self._actions.values() for key in action.shortcuts()}
 
     # ---- keys ----------------------------------------------------------------------------------------------------
 
@@ -259,6 +244,13 @@ class Commands(QObject):
 
     def _follow(self) -> None:
         self._window.follow()
+
+    def _escape(self) -> None:
+        """Out of the full screen first; otherwise nothing is selected any more."""
+        if self._window.isFullScreen():
+            self._window.toggle_full_screen()
+        else:
+            self._window.selection.select()
 
     def key_pressed(self, event: QKeyEvent) -> bool:
         """Do what the key asks for; False if it asks for nothing."""
@@ -284,6 +276,7 @@ class Commands(QObject):
             Qt.Key.Key_P: lambda: self._window.with_session("previous_event"),
         }
         once: dict[int, Callable[[], object]] = {
+            Qt.Key.Key_Escape: self._escape,
             Qt.Key.Key_Space: self._play,
             Qt.Key.Key_Home: self._first,
             Qt.Key.Key_End: self._follow,

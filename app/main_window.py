@@ -93,6 +93,7 @@ class MainWindow(QMainWindow):
         self.ended_cleanly = True
         self._connect()
         self.resize(size_on_screen(self, 1440, 900))
+        self.setTabOrder(self.panels["insights"], self._language_button)
         self._restore_layout()
         Motion.enabled = settings.motion
         self._sync_commands()
@@ -416,6 +417,10 @@ class MainWindow(QMainWindow):
     def _sync_commands(self) -> None:
         self._language_button.current = self.language.code
         self._language_button.set_texts("", LANGUAGES[self.language.code])
+        self._layout_tabs.setAccessibleName(self.tr("Layout"))
+        self._layout_tabs.setToolTip(self.tr(
+            "Stage: few panels and large type, for an audience. Tune: every panel and the knobs. Teach: step by step, "
+            "with the inspector. What you change in a layout stays; the View menu brings the design back."))
         session = self.session
         live = isinstance(session, LiveSession)
         recording = isinstance(session, LiveSession) and session.recorder is not None and session.recorder.active

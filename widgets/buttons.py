@@ -125,6 +125,11 @@ class IconButton(Button):
             self._icon = icon
             self.update()
 
+    def setToolTip(self, text: str) -> None:
+        """The first sentence is the accessible name, too: an icon has no other."""
+        super().setToolTip(text)
+        self.setAccessibleName(text.partition("\n")[0].partition(". ")[0])
+
     def sizeHint(self) -> QSize:
         return QSize(px(22), px(22)) if self._small else QSize(px(28), px(30))
 
@@ -307,13 +312,13 @@ class Tabs(QWidget):
     def set_options(self, options: Sequence[tuple[str, str]], current: str) -> None:
         if (list(options), current) != (self._options, self._current):
             self._options, self._current = list(options), current
-            self.setAccessibleName(dict(options).get(current, current))
+            self.setAccessibleDescription(dict(options).get(current, current))
             self._rescale()
 
     def choose(self, value: str) -> None:
         if value != self._current:
             self._current = value
-            self.setAccessibleName(dict(self._options).get(value, value))
+            self.setAccessibleDescription(dict(self._options).get(value, value))
             self.update()
             self.chosen.emit(value)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from PySide6.QtCore import QEvent, QObject, QPointF, QRect, QRectF, QSize, Qt, QTimer, Signal
+from PySide6.QtCore import QCoreApplication, QEvent, QObject, QPointF, QRect, QRectF, QSize, Qt, QTimer, Signal
 from PySide6.QtGui import (
     QColor,
     QFocusEvent,
@@ -79,6 +79,10 @@ class Control(QWidget):
     @property
     def label(self) -> str:
         return self._label
+
+    def tell_value(self, text: str) -> None:
+        """What a screen reader says beside the label."""
+        self.setAccessibleDescription(text)
 
     def set_label(self, label: str) -> None:
         self._label = label
@@ -173,6 +177,8 @@ class ToggleSwitch(Control):
     def set_value(self, on: bool) -> None:
         if on != self._on:
             self._on = on
+            self.tell_value(QCoreApplication.translate("Knobs", "on") if on
+                            else QCoreApplication.translate("Knobs", "off"))
             self.update()
 
     def _turn(self, on: bool) -> None:
@@ -238,11 +244,13 @@ class Choice(Control):
 
     def set_options(self, options: Sequence[tuple[str, str]], current: str) -> None:
         self._options, self._current = list(options), current
+        self.tell_value(self.text())
         self.update()
 
     def set_value(self, value: str) -> None:
         if value != self._current:
             self._current = value
+            self.tell_value(self.text())
             self.update()
 
     def text(self) -> str:

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 
 from PySide6.QtCore import QCoreApplication, QPointF, QRectF, Qt, QTimer
-from PySide6.QtGui import QColor, QMouseEvent, QPainter, QWheelEvent
+from PySide6.QtGui import QColor, QKeyEvent, QMouseEvent, QPainter, QWheelEvent
 from PySide6.QtWidgets import QWidget
 
 from widgets.findings import Finding, find
@@ -22,7 +22,7 @@ from widgets.painting import (
     status_colour,
     text_width,
 )
-from widgets.theme import font, px, theme
+from widgets.theme import font, mix, px, theme
 from widgets.view import Selection, View
 
 INTERVAL_S = 1.0
@@ -136,19 +136,21 @@ class _Card:
     title_height: float
     detail_height: float
     height: float
+    cut: bool = False  # there was no room for all of it
 
 
-def _draw_lines(painter: QPainter, place: QRectF, text: str, limit: float) -> None:
-    """Draw wrapped text, as many whole lines of it as end before ``limit``."""
-    spacing = metrics(painter.font()).lineSpacing() if place.bottom() > limit else 1.0
-    if place.bottom() > limit:
-        place.setHeight(max(0.0, (limit - place.top()) // spacing * spacing))
-        painter.save()
-        painter.setClipRect(place, Qt.ClipOperation.IntersectClip)
-        painter.drawText(place, WRAP, text)
-        painter.restore()
-    else:
-        painter.drawText(place, WRAP, text)
+def _shortened(text: str, width: float, room: float) -> tuple[str, float]:
+    """As much of ``text`` (12 pixels, wrapped at ``width``) as is no higher than ``room``, and how high that is."""
+    m = metrics(font(12))
+    fits, fails, height = 0, len(text), 0.0
+    while fails - fits > 1:
+        middle = (fits + fails) // 2
+        tried = m.boundingRect(QRectF(0, 0, width, 1000), WRAP, text[:middle].rstrip() + " …").height()
+        if tried <= room:
+            fits, height = middle, tried
+        else:
+            fails = middle
+    return (text[:fits].rstrip() + " …", height) if fits else ("", 0.0)
 
 
 class InsightsPanel(Panel):
@@ -164,6 +166,7 @@ class InsightsPanel(Panel):
         self._cards_width = -1.0
         self._links: list[tuple[QRectF, int]] = []
         self._first = 0  # cards scrolled away at the top
+        self._link = -1  # the link that Enter follows, -1: none
         self._fitting = 0
         self.computations = 0
         self._soon = QTimer(self)
@@ -261,22 +264,27 @@ class InsightsPanel(Panel):
         self.set_note(self.tr("{count} more: scroll").format(count=hidden) if hidden > 0 else "")
 
     def _paint_card(self, painter: QPainter, card: _Card, place: QRectF, limit: float) -> None:
-        """Draw a card at ``place``; of one that reaches beyond ``limit`` only whole lines."""
+        """Draw a card at ``place``. One that would reach beyond ``limit`` says less, and keeps its links."""
         t = theme()
-        place.setHeight(min(place.height(), limit - 4 - place.top()))
+        whole = place.height()
+        place.setHeight(min(whole, limit - 4 - place.top()))
+        card.cut = place.height() < whole
         level = card.finding.level
         painter.fillRect(QRectF(place.left(), place.top(), 3, place.height() - 2), status_colour(level))
         draw_status(painter, QRectF(place.left() + 9, place.top() + 2, px(11), px(11)), level)
         left, width, y = place.left() + px(24), place.width() - px(24), place.top()
         painter.setFont(font(12, bold=True))
         painter.setPen(QColor(t.text))
-        _draw_lines(painter, QRectF(left, y, width, card.title_height), card.title, place.bottom())
+        painter.drawText(QRectF(left, y, width, card.title_height), WRAP, card.title)
         y += card.title_height + 2
         painter.setFont(font(12))
         painter.setPen(QColor(t.secondary))
-        _draw_lines(painter, QRectF(left, y, width, card.detail_height), card.detail, place.bottom())
-        y += card.detail_height
-        if y + px(18) > place.bottom():
+        room = place.bottom() - y - (px(18) if card.finding.steps else 0)
+        detail, height = (_shortened(card.detail, width, room) if card.detail_height > room + 1
+                          else (card.detail, card.detail_height))
+        painter.drawText(QRectF(left, y, width, height), WRAP, detail)
+        y += height
+        if y + px(18) > place.bottom() + 1:
             return
         x = left
         for first, last in card.finding.steps:
@@ -284,6 +292,8 @@ class InsightsPanel(Panel):
             link_width = text_width(text, font(12))
             if x > left and x + link_width > place.right():
                 break
+            if self._ring and self.hasFocus() and len(self._links) == self._link:
+                painter.fillRect(QRectF(x - 4, y, link_width + 8, px(18)), mix(t.panel, t.accent, 0.25))
             draw_text(painter, QRectF(x, y, link_width + 2, px(18)), text, colour=t.accent)
             self._links.append((QRectF(x - 2, y, link_width + 4, px(18)), first))
             x += link_width + 16
@@ -294,8 +304,18 @@ class InsightsPanel(Panel):
         """The step that a click at ``position`` would ask for."""
         return next((step for place, step in self._links if place.contains(position)), None)
 
+    def _card_at(self, y: float) -> _Card | None:
+        top = self.content_rect().top()
+        for card in self._cards[self._first:]:
+            if top <= y < top + card.height:
+                return card
+            top += card.height + 8
+        return None
+
     def mouseMoveEvent(self, event: QMouseEvent) -> None:
         over = self.link_at(event.position()) is not None
+        card = self._card_at(event.position().y())
+        self.setToolTip(f"{card.title}\n{card.detail}" if card is not None and card.cut else "")
         self.setCursor(Qt.CursorShape.PointingHandCursor if over else Qt.CursorShape.ArrowCursor)
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
@@ -303,11 +323,29 @@ class InsightsPanel(Panel):
         if event.button() == Qt.MouseButton.LeftButton and step is not None:
             self.selection.step_requested.emit(step)
 
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        """Up and Down go through the links, and scroll where there is no other; Enter follows one."""
+        key = event.key()
+        if key in (Qt.Key.Key_Up, Qt.Key.Key_Down) and not event.modifiers():
+            self._ring = True
+            link = self._link + (1 if key == Qt.Key.Key_Down else -1)
+            if 0 <= link < len(self._links):
+                self._link = link
+                self.update()
+            else:
+                self._scroll(1 if key == Qt.Key.Key_Down else -1)
+        elif key in (Qt.Key.Key_Return, Qt.Key.Key_Enter) and 0 <= self._link < len(self._links):
+            self.selection.step_requested.emit(self._links[self._link][1])
+        else:
+            super().keyPressEvent(event)
+
     def wheelEvent(self, event: QWheelEvent) -> None:
-        turn = -1 if event.angleDelta().y() > 0 else 1
+        self._scroll(-1 if event.angleDelta().y() > 0 else 1)
+        event.accept()
+
+    def _scroll(self, turn: int) -> None:
         hidden_below = self._first + self._fitting < len(self._cards)
         first = self._first + turn
         if (turn < 0 or hidden_below) and 0 <= first < len(self._cards):
-            self._first = first
+            self._first, self._link = first, -1 if turn > 0 else self._link
             self.update()
-        event.accept()

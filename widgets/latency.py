@@ -72,6 +72,7 @@ class LatencyPanel(Panel):
         self._box.setMenuEnabled(False)
         self._box.setDefaultPadding(0.0)
         self.plot.hideButtons()
+        self.plot.setFocusPolicy(Qt.FocusPolicy.NoFocus)  # the panel has it
         self.plot.setFrameShape(self.plot.Shape.NoFrame)
         self.plot.setMinimumSize(60, 40)
         self.plot.viewport().installEventFilter(self)
@@ -122,6 +123,8 @@ class LatencyPanel(Panel):
             "that requests hold), and how many requests run and wait."))
         self.x_tabs.set_options([("step", self.tr("step")), ("time", "s")], self.x_tabs.current or "step")
         self.x_tabs.setToolTip(self.tr("The x axis: engine steps, or seconds on the run's clock (pauses left out)."))
+        self.tabs.setAccessibleName(self.tr("Chart"))
+        self.x_tabs.setAccessibleName(self.tr("x axis"))
         self._place_tabs()
         self._redraw(force=True)
 

@@ -74,7 +74,8 @@ class Panel(QWidget):
     def __init__(self, selection: Selection, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.selection = selection
-        self._title = self._value = ""
+        self._title = ""
+        self._value_texts: tuple[str, ...] = ("",)
         self._notes: tuple[str, ...] = ("",)
         self._legend: tuple[LegendItem, ...] = ()
         self._legend_shown = 0
@@ -139,10 +140,10 @@ class Panel(QWidget):
             self.setAccessibleName(title)
             self.update()
 
-    def set_value(self, value: str) -> None:
-        """The one figure that matters most, in bold beside the title."""
-        if value != self._value:
-            self._value = value
+    def set_value(self, value: str, *shorter: str) -> None:
+        """The one figure that matters most, in bold beside the title; ``shorter`` as with :meth:`set_note`."""
+        if (value, *shorter) != self._value_texts:
+            self._value_texts = (value, *shorter)
             self.setAccessibleDescription(value)
             self.update(self._header_rect())
 
@@ -188,7 +189,7 @@ class Panel(QWidget):
 
     @property
     def value(self) -> str:
-        return self._value
+        return self._value_texts[0]
 
     @property
     def note(self) -> str:
@@ -262,9 +263,10 @@ class Panel(QWidget):
         line = QRectF(MARGIN, 0, self.width() - 2 * MARGIN - self.corner_width, header())
         caps, strong, small = title_font(), font(12, bold=True), font(11)
         used = draw_text(painter, line, self._title, colour=t.secondary, text_font=caps)
-        if self._value:
+        if self._value_texts[0]:
             line.setLeft(line.left() + used + MARGIN)
-            used = draw_text(painter, line, self._value, text_font=strong)
+            value = next((v for v in self._value_texts if text_width(v, strong) <= line.width()), self._value_texts[-1])
+            used = draw_text(painter, line, value, text_font=strong)
         line.setLeft(line.left() + used + MARGIN)
         if self._notes[0]:
             note = next((n for n in self._notes if text_width(n, small) <= line.width()), self._notes[-1])

@@ -101,7 +101,8 @@ class RequestList(RowsPanel):
             numbers = {"running": len(self._state.running), "waiting": len(self._state.waiting),
                        "done": format_int(counters.finished + counters.aborted)}
             self.set_note(self.tr("{running} running, {waiting} waiting, {done} done").format(**numbers),
-                          self.tr("{running} running, {waiting} waiting").format(**numbers))
+                          self.tr("{running} running, {waiting} waiting").format(**numbers),
+                          self.tr("{running} + {waiting} waiting").format(**numbers))
 
     def request_at(self, position: QPointF) -> str | None:
         row = self.row_at(position)

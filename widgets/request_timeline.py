@@ -131,7 +131,8 @@ class RequestTimeline(RowsPanel):
         if self._view is not None:
             state = self._view.state
             self.set_value(self.tr("{running} running · {waiting} waiting").format(
-                running=len(state.running), waiting=len(state.waiting)))
+                running=len(state.running), waiting=len(state.waiting)),
+                self.tr("{running} running").format(running=len(state.running)))
 
     # ---- showing --------------------------------------------------------------------------------------------------
 

@@ -11,12 +11,23 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 from PySide6.QtCore import QEvent, QPointF, QRectF, QSize, Qt, QTimer, Signal
-from PySide6.QtGui import QColor, QImage, QMouseEvent, QPainter, QPaintEvent, QPen, QPolygonF, QWheelEvent
+from PySide6.QtGui import (
+    QColor,
+    QFocusEvent,
+    QImage,
+    QKeyEvent,
+    QMouseEvent,
+    QPainter,
+    QPaintEvent,
+    QPen,
+    QPolygonF,
+    QWheelEvent,
+)
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from engine.trace.metrics import MARK_KINDS, StepSeries
 from widgets.mark_bins import MARK_HEIGHT, draw_marks
-from widgets.painting import format_int
+from widgets.painting import draw_focus_ring, format_int
 from widgets.theme import px, theme, themes, with_alpha
 from widgets.visible_steps import VisibleSteps
 
@@ -72,6 +83,8 @@ class Scrubber(QWidget):
         self._rebin_soon = QTimer(self)
         self._rebin_soon.setSingleShot(True)
         self._rebin_soon.timeout.connect(self.update)
+        self._ring = False
+        self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.setMouseTracking(True)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         themes.changed.connect(self.update)
@@ -140,7 +153,7 @@ class Scrubber(QWidget):
         self.steps.release()
 
     def _share(self, x: float) -> float:
-        return min(1.0, max(0.0, (x - HANDLE) / max(1, self.width() - 2 * HANDLE)))
+        return min(1.0, max(0.0, (x - px(HANDLE)) / max(1, self.width() - 2 * px(HANDLE))))
 
     def step_at(self, x: float) -> int:
         """The step at a horizontal position, or -1 when there is no step."""
@@ -153,7 +166,7 @@ class Scrubber(QWidget):
         """Where a step stands. The only step of a run of one stands at the right: that is where more will come."""
         low, high = self.visible
         share = 1.0 if high <= low else (step - low) / (high - low)
-        return HANDLE + min(1.0, max(0.0, share)) * (self.width() - 2 * HANDLE)
+        return px(HANDLE) + min(1.0, max(0.0, share)) * (self.width() - 2 * px(HANDLE))
 
     # ---- the user -------------------------------------------------------------------------------------------------
 
@@ -163,7 +176,7 @@ class Scrubber(QWidget):
         x = event.position().x()
         left = event.button() == Qt.MouseButton.LeftButton
         low, high = self.visible
-        on_handle = low <= self._step <= high and abs(x - self.x_of(self._step)) <= HANDLE + 2
+        on_handle = low <= self._step <= high and abs(x - self.x_of(self._step)) <= px(HANDLE) + 2
         if self.zoomed and (event.button() == Qt.MouseButton.MiddleButton or (left and not on_handle)):
             self._pan_from = (x, self.visible)
             self._panning = False
@@ -189,7 +202,7 @@ class Scrubber(QWidget):
             self.setCursor(Qt.CursorShape.ClosedHandCursor)
             QToolTip.hideText()
         if self._panning:
-            move = (start - x) * (high - low) / max(1, self.width() - 2 * HANDLE)
+            move = (start - x) * (high - low) / max(1, self.width() - 2 * px(HANDLE))
             self.steps.pan((low, high), move, self._first, self._last)
 
     def mouseReleaseEvent(self, event: QMouseEvent) -> None:
@@ -218,6 +231,26 @@ class Scrubber(QWidget):
 
     def leaveEvent(self, event: QEvent) -> None:
         self._hover_x = -1.0
+        self.update()
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        """Page Up and Page Down go by a tenth of what is in sight; the window has the other keys."""
+        if event.key() in (Qt.Key.Key_PageUp, Qt.Key.Key_PageDown) and self._last >= self._first:
+            low, high = self.visible
+            way = 1 if event.key() == Qt.Key.Key_PageDown else -1
+            self.seek.emit(min(max(self._step + way * max(1, round((high - low) / 10)), self._first), self._last))
+        else:
+            super().keyPressEvent(event)
+
+    def focusInEvent(self, event: QFocusEvent) -> None:
+        self._ring = event.reason() in (Qt.FocusReason.TabFocusReason, Qt.FocusReason.BacktabFocusReason)
+        super().focusInEvent(event)
+        self.setAccessibleName(self.tr("Steps"))
+        self.setAccessibleDescription(self.describe(self._step) if self._step >= 0 else "")
+        self.update()
+
+    def focusOutEvent(self, event: QFocusEvent) -> None:
+        super().focusOutEvent(event)
         self.update()
 
     def _ask(self, x: float) -> None:
@@ -270,7 +303,7 @@ class Scrubber(QWidget):
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
         t = theme()
-        marks = px(MARK_HEIGHT)
+        marks, half = px(MARK_HEIGHT), px(2)
         track_y = (self.height() + marks) / 2
         top = track_y - marks - 4
         if self._last > self._first and self._series is not None and len(self._series.marks):
@@ -279,14 +312,15 @@ class Scrubber(QWidget):
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         painter.setPen(Qt.PenStyle.NoPen)
         painter.setBrush(QColor(t.line))
-        painter.drawRoundedRect(QRectF(0, track_y - 2, self.width(), 4), 2, 2)
+        painter.drawRoundedRect(QRectF(0, track_y - half, self.width(), 2 * half), half, half)
         if self._last < self._first:
             return
         x = self.x_of(self._step)
         low, high = self.visible
         painter.setBrush(QColor(t.accent))
         if self._step >= low:
-            painter.drawRoundedRect(QRectF(0, track_y - 2, x if self._step <= high else self.width(), 4), 2, 2)
+            played = QRectF(0, track_y - half, x if self._step <= high else self.width(), 2 * half)
+            painter.drawRoundedRect(played, half, half)
         self._paint_loop(painter, track_y, top)
         self._paint_notes(painter, top)
         if self.zoomed:
@@ -297,7 +331,7 @@ class Scrubber(QWidget):
         if low <= self._step <= high:
             painter.setPen(QPen(QColor(t.panel), 2))
             painter.setBrush(t.handle)
-            painter.drawEllipse(QPointF(x, track_y), HANDLE, HANDLE)
+            painter.drawEllipse(QPointF(x, track_y), px(HANDLE), px(HANDLE))
         else:  # it is out of sight: where it would be found
             way = 1 if self._step > high else -1
             tip = self.width() - 1 if way > 0 else 1
@@ -305,19 +339,21 @@ class Scrubber(QWidget):
             painter.setBrush(t.handle)
             painter.drawPolygon(QPolygonF([QPointF(tip - way * 8, track_y - 6), QPointF(tip, track_y),
                                            QPointF(tip - way * 8, track_y + 6)]))
+        if self._ring and self.hasFocus():
+            draw_focus_ring(painter, QRectF(self.rect()), 4)
 
     def _paint_marks(self, painter: QPainter, top: float) -> None:
         """The picture of the marks where it belongs now: it may have been made for another part of the run."""
         if self._picture is None:
             return
         low, high = self.visible
-        width = self.width() - 2 * HANDLE
+        width = self.width() - 2 * px(HANDLE)
         scale = width / max(1e-9, high - low)
         start, end = self._picture_range
         painter.save()
-        painter.setClipRect(QRectF(HANDLE - 1, 0, width + 2, self.height()))
-        painter.drawImage(QRectF(HANDLE + (start - low) * scale, top, max(1.0, (end - start) * scale), px(MARK_HEIGHT)),
-                          self._picture)
+        painter.setClipRect(QRectF(px(HANDLE) - 1, 0, width + 2, self.height()))
+        place = QRectF(px(HANDLE) + (start - low) * scale, top, max(1.0, (end - start) * scale), px(MARK_HEIGHT))
+        painter.drawImage(place, self._picture)
         painter.restore()
 
     def _paint_loop(self, painter: QPainter, track_y: float, top: float) -> None:
@@ -345,9 +381,9 @@ class Scrubber(QWidget):
         steps = np.asarray(self._notes, np.float64)
         steps = steps[(steps >= low) & (steps <= high)]
         share = (steps - low) / max(1e-9, high - low)
-        at, counts = np.unique((share * (self.width() - 2 * HANDLE) / 3).astype(np.int64) * 3, return_counts=True)
+        at, counts = np.unique((share * (self.width() - 2 * px(HANDLE)) / 3).astype(np.int64) * 3, return_counts=True)
         t = theme()
-        for x, count in zip((at + HANDLE + 1.5).tolist(), counts.tolist(), strict=True):
+        for x, count in zip((at + px(HANDLE) + 1.5).tolist(), counts.tolist(), strict=True):
             painter.setPen(QPen(QColor(t.panel), 3))  # so that it stands off from the marks
             painter.drawLine(QPointF(x, top - 3), QPointF(x, top + px(MARK_HEIGHT)))
             painter.setPen(QPen(QColor(t.text), 1.2))
@@ -370,7 +406,7 @@ class Scrubber(QWidget):
     def _refresh_picture(self) -> None:
         assert self._series is not None
         ratio = self.devicePixelRatioF()
-        width = max(1, round((self.width() - 2 * HANDLE) * ratio))
+        width = max(1, round((self.width() - 2 * px(HANDLE)) * ratio))
         low, high = self.visible
         look = (id(self._series), width, ratio, theme().name)
         marks = (low, high, len(self._series.marks))

@@ -223,6 +223,7 @@ class KnobSlider(_NumberControl):
     def set_value(self, value: KnobValue) -> None:
         if value != self._value:
             self._value = value
+            self.tell_value(self.text())
             self.update()
 
     def text(self) -> str:
@@ -287,6 +288,7 @@ class RangePair(_NumberControl):
         index = 0 if name == self.knobs[0].name else 1
         if value != self._values[index]:
             self._values[index] = value
+            self.tell_value(self.text())
             self.update()
 
     def text(self) -> str:

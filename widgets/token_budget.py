@@ -141,7 +141,7 @@ class TokenBudget(Panel):
         self._current = series.index_of(step)
         seen = self.selection.visible.range_at(step, int(series.step[0]))
         if seen is None:
-            pixels = max(1, round(_BAR * ratio))
+            pixels = max(1, round(px(_BAR) * ratio))
             columns = max(1, room // pixels)
             ahead = 0 if self._view.following else min(series.n - 1 - self._current, columns // 4)
             self._end = self._current + 1 + ahead

@@ -18,6 +18,7 @@ from PySide6.QtCore import QCoreApplication
 
 from app.application import make_application
 from app.engine_texts import KNOB_TEXTS, MODEL_TEXTS, RECORDING_TEXTS, REFUSAL_TEXTS, refusal_text, say
+from app.key_list import key_groups
 from app.main_window import MainWindow
 from app.session import LiveSession
 from app.translation import TRANSLATIONS, Language
@@ -163,7 +164,7 @@ def test_no_text_is_lost_on_the_way_there_and_back(window: MainWindow, live: Cal
     def texts() -> list[str]:
         return [*(panel.title for panel in window.panels.values()), window.commands.file.title(),
                 *(dock.windowTitle() for dock in window.docks.docks.values()), window.transport.play.toolTip(),
-                window.knobs.control("max_num_seqs").toolTip(), *(what for _, what in window.commands.key_list())]
+                window.knobs.control("max_num_seqs").toolTip(), *(what for _, keys in key_groups() for _, what in keys)]
 
     before = texts()
     window.set_language("zh")

@@ -75,6 +75,7 @@ def why_not_triton(config: ModelConfig) -> str:
     """Why the kernels cannot run the model; "" if they can. Imports Triton."""
     try:
         from engine.kernels.attention import HEAD_SIZES, MAX_GROUP
+        from engine.kernels.experts import MAX_EXPERTS
         from engine.kernels.norm import MAX_HIDDEN
     except ImportError as error:
         return f"Triton cannot be used: {error}"
@@ -84,4 +85,6 @@ def why_not_triton(config: ModelConfig) -> str:
         return f"more than {MAX_GROUP} query heads for one key-value head"
     if config.hidden_size > MAX_HIDDEN:
         return f"a hidden size of {config.hidden_size}, above {MAX_HIDDEN}"
+    if config.num_experts > MAX_EXPERTS:
+        return f"{config.num_experts} experts, more than {MAX_EXPERTS}"
     return ""

@@ -1,10 +1,10 @@
 """The forward pass on a GPU, which only queues work: the host never waits for it.
 
     every request has one token and samples:  fixed inputs -> CUDA graph of the next larger size -> fixed logits
-    any other step, or a model with experts:  packed inputs -> kernel by kernel -> logits of its own
+    any other step:                           packed inputs -> kernel by kernel -> logits of its own
 
 A decode step is the same work, padded in the same way, whether it is played from a graph or not, so a graph changes
-nothing but the time. A mixture of experts looks on the host which experts are wanted; such a model is never captured.
+nothing but the time.
 """
 
 from __future__ import annotations
@@ -46,12 +46,11 @@ class TritonPath:
         self._max_num_seqs = max_num_seqs
         self._block_size = 0
         self._enforce_eager = False
-        self._fixed = not decoder.config.num_experts
         self._graphs = DecodeGraphs(device, self._run_decode)
         self._mixed = MixedInputs(device)
         self._transfers = Transfers(device)
         # Room for as many requests as the knob can ask for: what graphs read and write never moves because of it.
-        most = padded_size(max(max_num_seqs, int(knob("max_num_seqs").maximum))) if self._fixed else 0
+        most = padded_size(max(max_num_seqs, int(knob("max_num_seqs").maximum)))
         self._logits = torch.zeros((most, decoder.config.vocab_size), dtype=torch.float32, device=device.name)
         numbers = torch.arange(most + 1, dtype=torch.int32, device=device.name)
         self._numbers, self._zeros = numbers, torch.zeros_like(numbers)
@@ -65,9 +64,8 @@ class TritonPath:
         self._batches.clear()
         self._attention.allocate(num_blocks, block_size)
         self._block_size = block_size
-        if self._fixed:
-            max_blocks = -(-self._max_model_len // block_size)
-            self._inputs = DecodeInputs(self._device, len(self._rows), max_blocks, block_size)
+        max_blocks = -(-self._max_model_len // block_size)
+        self._inputs = DecodeInputs(self._device, len(self._rows), max_blocks, block_size)
 
     # ---- how decode steps run ------------------------------------------------------------------------------------
 
@@ -89,8 +87,6 @@ class TritonPath:
 
         Without graphs it runs what they would hold once, so that it is compiled.
         """
-        if not self._fixed:
-            return
         shapes = self._shapes()
         with torch.inference_mode():
             self._inputs.fill(None, shapes[-1].size)
@@ -102,7 +98,7 @@ class TritonPath:
 
     def num_graphs(self) -> int:
         """How many :meth:`capture` makes in all."""
-        return len(self._shapes()) if self._fixed and not self._enforce_eager else 0
+        return 0 if self._enforce_eager else len(self._shapes())
 
     def _shapes(self) -> list[DecodeShape]:
         """Ascending. Where cutting contexts pays off at all, there is a graph with it and one without."""
@@ -118,7 +114,7 @@ class TritonPath:
     def forward(self, step: StepInput) -> torch.Tensor:
         """See :class:`engine.runner.ForwardPath`. The logits of a decode step lie where the next one puts its own."""
         with torch.inference_mode():
-            if self._fixed and len(step.token_ids) == len(step.context_lens) == len(step.sample_rows):
+            if len(step.token_ids) == len(step.context_lens) == len(step.sample_rows):
                 return self._decode(step)
             self.last_mode = "eager"
             return self._decoder.forward(self._pack(step), self._attention)

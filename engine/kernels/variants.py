@@ -15,7 +15,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from engine.kernels import activation, attention, cache, norm, sampling, split_attention
+from engine.kernels import activation, attention, cache, experts, norm, sampling, split_attention
 
 TYPES = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32"}
 ARCHITECTURES = (80, 90)
@@ -60,6 +60,7 @@ def variants() -> Iterator[Variant]:
             yield from _attention(head, dtype, kind, usual)
             yield from _cache(head, kind, usual)
         yield from _norms(kind)
+        yield from _experts(dtype, kind)
         for name in activation.ACTIVATIONS:
             yield from _aligned_or_not("size", Variant(
                 f"gated {name} {kind}", activation.gated_kernel,
@@ -122,6 +123,17 @@ def _cache(head: int, kind: str, usual: bool) -> Iterator[Variant]:
                                 "query_norm": factors, "key_norm": factors, "heads": "i32", "eps": "fp32"},
                       {"HEAD": head, "HALF_PAD": triton.next_power_of_2(head // 2), "HAS_NORM": bool(norm_kind)}, 1,
                       representative=usual)
+
+
+def _experts(dtype: torch.dtype, kind: str) -> Iterator[Variant]:
+    for pairs in (1, 1 << 20):
+        tile, at_once = experts.choose_expert_tile(dtype, pairs, 1)
+        yield from _aligned_or_not("inner", Variant(
+            f"experts {'few' if pairs == 1 else 'many'} {kind}", experts.expert_kernel,
+            {"output": f"*{kind}", "x": f"*{kind}", "weight": f"*{kind}", "order": "*i64", "starts": "*i64",
+             "ends": "*i64", "size": "i32", "inner": "i32", "each": "i32", "experts": "i32"},
+            {"BLOCK_M": tile.rows, "BLOCK_N": tile.keys, "BLOCK_K": at_once, "MOST": experts.MAX_EXPERTS},
+            tile.num_warps, tile.num_stages, representative=True))
 
 
 def _norms(kind: str) -> Iterator[Variant]:

@@ -49,8 +49,8 @@ class Experts:
     """A mixture of experts: for each expert a feed-forward, and the router that chooses some for each token."""
 
     router: torch.Tensor  # (experts, hidden)
-    gate_up: list[torch.Tensor]  # (gate rows, then up rows, hidden)
-    down: list[torch.Tensor]
+    gate_up: torch.Tensor  # (experts, gate rows, then up rows, hidden)
+    down: torch.Tensor  # (experts, hidden, size of an expert)
 
 
 class Decoder:
@@ -125,23 +125,14 @@ class Decoder:
         return linear(self._operations.gated(gate_up, self.config.activation), layer.down, layer.down_bias)
 
     def _mixture(self, experts: Experts, x: torch.Tensor) -> torch.Tensor:
-        """Every token through the experts that the router likes best, weighted by how much it likes them.
-
-        A token's sum is taken over its experts as they are ranked, so that it does not depend on who else is in the
-        batch, and rounded once.
-        """
+        """Every token through the experts that the router likes best, weighted by how much it likes them."""
         liking = torch.softmax(linear(x, experts.router).float(), dim=-1)
         weights, chosen = liking.topk(self.config.num_experts_per_token, dim=-1)  # (tokens, experts per token)
         if self.config.normalize_experts:
             weights = weights / weights.sum(dim=-1, keepdim=True)
         if self.config.round_experts:
             weights = weights.to(x.dtype)
-        parts = weights.new_empty((*weights.shape, x.shape[1]))  # (tokens, experts per token, hidden)
-        for expert in chosen.unique().tolist():
-            tokens, rank = (chosen == expert).nonzero(as_tuple=True)
-            active = self._operations.gated(linear(x[tokens], experts.gate_up[expert]), self.config.activation)
-            parts[tokens, rank] = linear(active, experts.down[expert]) * weights[tokens, rank, None]
-        return parts.sum(dim=1).to(x.dtype)
+        return self._operations.experts(x, weights, chosen, experts.gate_up, experts.down, self.config.activation)
 
 
 def _take_layer(config: ModelConfig, weights: dict[str, torch.Tensor], index: int) -> Layer:
@@ -193,8 +184,8 @@ def _take_experts(config: ModelConfig, weights: dict[str, torch.Tensor], prefix:
     count = range(config.num_experts)
     return Experts(
         router=take(names.router),
-        gate_up=[torch.cat([take(names.gate, expert), take(names.up, expert)]) for expert in count],
-        down=[take(names.down, expert) for expert in count],
+        gate_up=torch.stack([torch.cat([take(names.gate, expert), take(names.up, expert)]) for expert in count]),
+        down=torch.stack([take(names.down, expert) for expert in count]),
     )
 
 

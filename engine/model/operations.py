@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Protocol
 
 import torch
-from torch.nn.functional import gelu, silu
+from torch.nn.functional import gelu, linear, silu
 
 
 class Operations(Protocol):
@@ -22,6 +22,11 @@ class Operations(Protocol):
     ) -> tuple[torch.Tensor, torch.Tensor]: ...
 
     def gated(self, gate_up: torch.Tensor, activation: str, /) -> torch.Tensor: ...
+
+    def experts(
+        self, x: torch.Tensor, weights: torch.Tensor, chosen: torch.Tensor, gate_up: torch.Tensor, down: torch.Tensor,
+        activation: str, /,
+    ) -> torch.Tensor: ...  # fmt: skip
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
@@ -58,3 +63,21 @@ def gated(gate_up: torch.Tensor, activation: str) -> torch.Tensor:
     """``activation(gate) * up``, "silu" or "gelu_tanh", of rows that hold the gate in one half, then up."""
     gate, up = gate_up.chunk(2, dim=-1)
     return (gelu(gate, approximate="tanh") if activation == "gelu_tanh" else silu(gate)) * up
+
+
+def experts(
+    x: torch.Tensor, weights: torch.Tensor, chosen: torch.Tensor, gate_up: torch.Tensor, down: torch.Tensor,
+    activation: str,
+) -> torch.Tensor:  # fmt: skip
+    """The weighted sum of what the experts ``chosen``, int64 (T, experts per token), make of ``x`` (T, hidden).
+
+    ``weights`` are (T, experts per token), ``gate_up`` (experts, 2 size, hidden), ``down`` (experts, hidden, size). The
+    sum is taken over a token's experts as they are ranked, so that it does not depend on who else is in the batch, and
+    rounded once.
+    """
+    parts = weights.new_empty((*weights.shape, x.shape[1]))  # (tokens, experts per token, hidden)
+    for expert in chosen.unique().tolist():
+        tokens, rank = (chosen == expert).nonzero(as_tuple=True)
+        active = gated(linear(x[tokens], gate_up[expert]), activation)
+        parts[tokens, rank] = linear(active, down[expert]) * weights[tokens, rank, None]
+    return parts.sum(dim=1).to(x.dtype)

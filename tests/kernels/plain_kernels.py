@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from engine.kernels.attention import Tile
+from engine.model import operations
 from engine.model.operations import rms_norm, rotate
 
 
@@ -16,6 +17,22 @@ def use_plain_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     """For :mod:`engine.attention.triton`."""
     for kernel in (rotate_and_cache, attention, split_attention):
         monkeypatch.setattr(f"engine.attention.triton.{kernel.__name__}", kernel)
+
+
+class PlainOperations:
+    """Those of the decoder, which does not look at the experts that were chosen: all of them compute every token."""
+
+    rms_norm = staticmethod(operations.rms_norm)
+    add_rms_norm = staticmethod(operations.add_rms_norm)
+    gated = staticmethod(operations.gated)
+
+    @staticmethod
+    def experts(x: torch.Tensor, weights: torch.Tensor, chosen: torch.Tensor, gate_up: torch.Tensor,
+                down: torch.Tensor, activation: str) -> torch.Tensor:  # fmt: skip
+        made = operations.gated(torch.einsum("th,enh->etn", x, gate_up), activation)
+        parts = torch.einsum("eti,ehi->teh", made, down)
+        parts = parts.gather(1, chosen[:, :, None].expand(-1, -1, x.shape[1]))
+        return (parts * weights[:, :, None]).sum(dim=1)
 
 
 def rotate_and_cache(

@@ -10,7 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from engine.trace.events import Allocated, Evicted, Freed
-from engine.trace.state import NUM_COLOURS, Touch
+from engine.trace.pool_state import Touch
+from engine.trace.state import NUM_COLOURS
 from widgets.cells import CACHED, EVICTED, FLASH, FREE, GLOW, TileSet, blend
 from widgets.painting import Motion
 from widgets.view import View

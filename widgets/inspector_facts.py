@@ -5,7 +5,8 @@ from __future__ import annotations
 from PySide6.QtCore import QCoreApplication
 
 from engine.trace.events import Evicted, StepEvents
-from engine.trace.state import EngineState, RequestView, Touch
+from engine.trace.pool_state import Touch
+from engine.trace.state import EngineState, RequestView
 from widgets.inspector_sampling import sampling_facts, stop_text
 from widgets.painting import format_int, format_ms, stop_reason_text
 

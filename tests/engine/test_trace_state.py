@@ -24,11 +24,11 @@ from engine.trace.events import (
     decode_step,
     encode_step,
 )
+from engine.trace.pool_state import Touch
 from engine.trace.state import (
     CONTRADICTIONS,
     FINISHED_KEPT,
     EngineState,
-    Touch,
     decode_snapshot,
     encode_snapshot,
 )

@@ -11,7 +11,7 @@ from PySide6.QtCore import QPoint, QPointF, Qt
 from PySide6.QtGui import QColor, QImage, QPainter
 from PySide6.QtTest import QTest
 
-from engine.trace.state import Touch
+from engine.trace.pool_state import Touch
 from tests.widgets.scheduler_run import busy_run, make_run, view_at
 from widgets.block_rows import MORE, NOTHING, Rows, fill_row
 from widgets.block_table import BlockTable

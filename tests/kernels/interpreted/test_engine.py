@@ -51,13 +51,15 @@ def make_requests() -> list[Request]:
 
 
 def run(
-    folder: Path, path: str, dtype: str = "float32", requests: list[Request] | None = None, **changes: Any
+    folder: Path, path: str, dtype: str = "float32", requests: list[Request] | None = None, *, overlap: bool = False,
+    **changes: Any,
 ) -> tuple[dict[str, list[int]], set[str]]:
     """The output tokens of each request, and what happened on the way."""
     config = SchedulerConfig(**({"max_num_batched_tokens": 20, "max_num_seqs": 6, "block_size": 8, "num_blocks": 8,
                                  "max_model_len": 96, "reserve_full_input": False} | changes))  # fmt: skip
     runner = Runner(folder, EngineConfig(dtype=dtype, num_threads=1, scheduler=config), path=path)
     assert runner.forward_path.startswith(path)
+    runner.set_knob("overlap", overlap)
     scheduler, requests, seen = Scheduler(config, ()), requests or make_requests(), set()
     arriving = list(requests)
     for step in range(1000):
@@ -75,6 +77,7 @@ def run(
         seen.add(runner.step_mode.partition(" ")[0])
         if not arriving and not scheduler.requests:
             break
+    seen |= {"ahead"} if runner._inputs.guessed_right else set()
     return {request.request_id: request.token_ids[request.num_prompt_tokens :] for request in requests}, seen
 
 
@@ -94,10 +97,10 @@ def split_sizes(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[int]]:
 
 def test_the_same_tokens_as_with_torch(tmp_path: Path, split_sizes: set[int]) -> None:
     make_llama(tmp_path, num_attention_heads=6, num_key_value_heads=2, **SMALL)
-    found, seen = run(tmp_path, "triton")
+    found, seen = run(tmp_path, "triton", overlap=True)
     expected, _ = run(tmp_path, "torch")
     assert found == expected
-    assert seen == {"mixed", "decodes", "chunk", "hit", "preempted", "eager", "capture", "graph"}
+    assert seen == {"mixed", "decodes", "chunk", "hit", "preempted", "eager", "capture", "graph", "ahead"}
     assert max(split_sizes) > 1
     assert min(split_sizes) == 1
     assert len({tuple(tokens) for tokens in found.values()}) > 3, "a model that always says the same proves little"

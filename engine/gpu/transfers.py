@@ -14,6 +14,7 @@ from engine.gpu.device import Device
 
 ALIGNMENT = 16
 FIRST_ROOM = 1 << 16
+_TYPES = {np.dtype(np.int64): torch.int64, np.dtype(np.float64): torch.float64, np.dtype(np.float32): torch.float32}
 
 
 class Transfers:
@@ -21,8 +22,7 @@ class Transfers:
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        self._sending = device.pinned(FIRST_ROOM)
-        self._used = 0
+        self._pin(FIRST_ROOM)
         self._outgrown: list[torch.Tensor] = []  # copies out of it may still be under way
         self._fetching = device.pinned(FIRST_ROOM)
         self._expected: list[tuple[torch.dtype, torch.Size]] = []
@@ -34,26 +34,29 @@ class Transfers:
         for array in arrays:
             starts.append(end)
             end += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
-        pinned = self._room(end)
-        on_host = pinned.numpy()
+        begin = self._room(end)
         on_device = torch.empty(end, dtype=torch.uint8, device=self._device.name)
         sent = []
         for start, array in zip(starts, arrays, strict=True):
-            on_host[start : start + array.nbytes].view(array.dtype)[:] = array.reshape(-1)
-            dtype = torch.from_numpy(array[:0]).dtype
-            sent.append(on_device[start : start + array.nbytes].view(dtype).view(array.shape))
-        on_device.copy_(pinned, non_blocking=True)
+            place = self._on_host[begin + start : begin + start + array.nbytes]
+            place.view(array.dtype)[:] = array.reshape(-1)
+            sent.append(on_device[start : start + array.nbytes].view(_TYPES[array.dtype]).view(array.shape))
+        on_device.copy_(self._sending[begin : begin + end], non_blocking=True)
         return sent
 
-    def _room(self, nbytes: int) -> torch.Tensor:
-        """Pinned memory that no copy of this step comes from yet."""
+    def _room(self, nbytes: int) -> int:
+        """Where in the pinned memory there is room that no copy of this step comes from yet."""
         if self._used + nbytes > len(self._sending):
             self._outgrown.append(self._sending)
-            self._sending = self._device.pinned(max(2 * len(self._sending), nbytes))
-            self._used = 0
-        room = self._sending[self._used : self._used + nbytes]
+            self._pin(max(2 * len(self._sending), nbytes))
+        begin = self._used
         self._used += nbytes
-        return room
+        return begin
+
+    def _pin(self, nbytes: int) -> None:
+        self._sending = self._device.pinned(nbytes)
+        self._on_host = self._sending.numpy()
+        self._used = 0
 
     def begin_download(self, *tensors: torch.Tensor) -> None:
         """Queue one copy of all of them to the host. Wider types come first, so that all lie at multiples of theirs."""

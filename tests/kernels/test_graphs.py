@@ -8,8 +8,7 @@ that a step must not depend on holds garbage.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,6 +32,7 @@ from tests.engine.families import FAMILIES
 from tests.engine.forward_driver import make_llama, random_prompt
 from tests.kernels.plain_kernels import PlainOperations, use_plain_kernels
 from tests.kernels.recording_device import RecordingDevice
+from tests.kernels.waiting import waiting_forbidden
 
 CONFIG = SchedulerConfig(max_num_batched_tokens=24, max_num_seqs=5, block_size=8, num_blocks=40, max_model_len=96,
                          reserve_full_input=False)
@@ -350,16 +350,3 @@ def test_the_host_never_waits_for_the_device_within_a_forward_pass(model: Path) 
         assert logits.shape == (3, runner.model_config.vocab_size)
     with waiting_forbidden(), pytest.raises(AssertionError, match="item"):
         logits.sum().item()
-
-
-@contextmanager
-def waiting_forbidden() -> Iterator[None]:
-    """Whatever makes a tensor's values known to the host fails."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("item", "tolist", "cpu", "numpy", "nonzero", "unique", "__bool__", "__int__", "__float__",
-                     "__index__", "masked_select"):
-            def forbidden(*_: Any, name: str = name, **__: Any) -> Any:
-                raise AssertionError(f"{name} waits for the device")
-
-            patch.setattr(torch.Tensor, name, forbidden)
-        yield

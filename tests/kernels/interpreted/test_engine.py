@@ -14,12 +14,14 @@ from engine.attention.triton import TritonAttention
 from engine.config import EngineConfig, SchedulerConfig
 from engine.kernels import attention, split_attention
 from engine.kernels.variants import variants
+from engine.plan import ScheduledRequest, StepPlan
 from engine.request import Request, SamplingParams
 from engine.runner import Runner, RunnerError
 from engine.scheduler import Scheduler
 from tests.engine.families import FAMILIES
 from tests.engine.forward_driver import make_llama, random_prompt
 from tests.kernels.recording_device import RecordingDevice
+from tests.kernels.waiting import waiting_forbidden
 
 SMALL = {"hidden_size": 72, "num_hidden_layers": 2, "head_dim": 64, "initializer_range": 0.15}
 
@@ -118,6 +120,23 @@ def test_every_kind_of_layer(tmp_path: Path, name: str) -> None:
         requests = [Request(str(n), random_prompt(n, seed=n), SamplingParams(max_tokens=3)) for n in (29, 3)]
         texts.append(run(tmp_path, path, requests=requests, num_blocks=60)[0])
     assert texts[0] == texts[1]
+
+
+def test_the_host_never_waits_within_a_forward_pass(tmp_path: Path) -> None:
+    """Not even for which experts were chosen."""
+    family = FAMILIES["mixtral"]
+    replace(family, settings=family.settings | {"head_dim": 64, "num_hidden_layers": 1}).make(tmp_path)
+    config = SchedulerConfig(num_blocks=8, max_model_len=64)
+    runner = Runner(tmp_path, EngineConfig(dtype="float32", num_threads=1, scheduler=config), path="triton")
+    request = Request("a", random_prompt(5, seed=1), block_ids=[3])
+    modes = []
+    for first, count in ((0, 4), (4, 1)):
+        step = runner._prepare(StepPlan([ScheduledRequest(request, count, first, samples=True)]))
+        with waiting_forbidden():
+            logits = runner._forward_path.forward(step)
+        assert logits.isfinite().all()
+        modes.append(runner.step_mode)
+    assert modes == ["eager", "eager"]
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])

@@ -218,6 +218,9 @@ class BlockTable(Panel):
         return self._view is not None and rect.height() >= 2 * px(_FOOTER) and rect.width() > 0
 
     def paint_content(self, painter: QPainter, rect: QRectF) -> None:
+        if self._view is None:
+            draw_text(painter, rect, self.tr("No run yet: start a scenario or open a recording in the File menu"),
+                      colour=theme().secondary, align=Qt.AlignmentFlag.AlignHCenter | Qt.AlignmentFlag.AlignVCenter)
         if not self._ready(rect):
             return
         assert self._view is not None

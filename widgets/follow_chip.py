@@ -19,11 +19,15 @@ class FollowChip(TextButton):
         self._panel = panel
         self._steps = panel.selection.visible
         self.hide()
-        self.clicked.connect(self._steps.follow_asked)
+        self.clicked.connect(self._let_go)
         self._steps.changed.connect(self._show)
         panel.set_corner(self)
         self.retranslate()
         self._show()
+
+    def _let_go(self) -> None:
+        self._steps.release()
+        self._steps.follow_asked.emit()
 
     def retranslate(self) -> None:
         self.set_texts("", self.tr("Follow"), "accent")

@@ -150,7 +150,10 @@ def _shortened(text: str, width: float, room: float) -> tuple[str, float]:
             fits, height = middle, tried
         else:
             fails = middle
-    return (text[:fits].rstrip() + " …", height) if fits else ("", 0.0)
+    shown = text[:fits].rstrip()
+    if text[fits:fits + 1].isalnum() and " " in shown[-16:]:  # not within a word
+        shown = shown[:shown.rindex(" ")]
+    return (shown + " …", height) if fits else ("", 0.0)
 
 
 class InsightsPanel(Panel):

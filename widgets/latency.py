@@ -26,6 +26,7 @@ WINDOW_STEPS = 600
 """Steps in sight unless the user zooms."""
 
 ZOOM_PER_NOTCH = 1.25
+NOTHING = (1.0, 0.0)
 MAX_KNOB_LINES = 16
 AXIS_WIDTH = 50
 HEADROOM = 1.22
@@ -56,7 +57,7 @@ class LatencyPanel(Panel):
         self._view: View | None = None
         self._drawn: tuple[object, ...] = ()
         self._drawn_at = 0.0
-        self._range = (0.0, 1.0)  # in sight, in the unit of the x axis
+        self._range = NOTHING  # in sight, in the unit of the x axis
         self._pressed: tuple[float, Range, float] | None = None  # x in pixels, steps in sight, pixels a unit
         self._dragging = False
         self._log = False
@@ -131,6 +132,8 @@ class LatencyPanel(Panel):
     # ---- when to draw ---------------------------------------------------------------------------------------------
 
     def show_view(self, view: View) -> None:
+        if self._view is None or view.series is not self._view.series:
+            self._range = NOTHING  # another run
         self._view = view
         if self.isVisible() and not self._soon.isActive():
             wait = self._drawn_at + REDRAW_INTERVAL_S - time.perf_counter()
@@ -181,7 +184,7 @@ class LatencyPanel(Panel):
         self._soon.start(0)
 
     def _change_unit(self) -> None:
-        self._range = (0.0, 0.0)  # it was in the other unit
+        self._range = NOTHING  # it was in the other unit
         self._redraw(force=True)
 
     def place_corner(self) -> None:

@@ -95,6 +95,9 @@ class VisibleSteps(QObject):
             self._set((low, high), self._span, by_pause=True)
         assert self._held is not None
         low, high = self._held
+        if low < first:  # the oldest steps were given up
+            low, high = float(first), max(high, float(min(last, first + FEWEST_STEPS)))
+            self._set((low, high), self._span, by_pause=self._by_pause)
         if step != before and not low <= step <= high and (low <= before <= high or not playing):
             margin = 0.1 * (high - low)
             move = step + margin - high if step > high else step - margin - low

@@ -89,6 +89,10 @@
         <translation>{used} / {usable} 块 · {percent}</translation>
     </message>
     <message>
+        <source>No run yet: start a scenario or open a recording in the File menu</source>
+        <translation>还没有运行：在“文件”菜单中启动场景或打开录制</translation>
+    </message>
+    <message>
         <source>preempted, {n} tokens to recompute</source>
         <translation>被抢占，需重算 {n} 个 token</translation>
     </message>
@@ -254,6 +258,14 @@
         <translation>启动场景</translation>
     </message>
     <message>
+        <source>Layout</source>
+        <translation>布局</translation>
+    </message>
+    <message>
+        <source>Text size</source>
+        <translation>文字大小</translation>
+    </message>
+    <message>
         <source>Theme</source>
         <translation>主题</translation>
     </message>
@@ -304,6 +316,22 @@
     <message>
         <source>Move panels by their title bars</source>
         <translation>用标题栏移动面板</translation>
+    </message>
+    <message>
+        <source>Reset this layout</source>
+        <translation>还原此布局</translation>
+    </message>
+    <message>
+        <source>Larger</source>
+        <translation>放大</translation>
+    </message>
+    <message>
+        <source>Smaller</source>
+        <translation>缩小</translation>
+    </message>
+    <message>
+        <source>As designed</source>
+        <translation>默认大小</translation>
     </message>
     <message>
         <source>Dark</source>
@@ -396,6 +424,18 @@
     <message>
         <source>About Cutaway</source>
         <translation>关于 Cutaway</translation>
+    </message>
+    <message>
+        <source>Stage</source>
+        <translation>演示</translation>
+    </message>
+    <message>
+        <source>Tune</source>
+        <translation>调优</translation>
+    </message>
+    <message>
+        <source>Teach</source>
+        <translation>讲解</translation>
     </message>
     <message>
         <source>Stop recording</source>
@@ -1421,6 +1461,17 @@
     </message>
 </context>
 <context>
+    <name>FollowChip</name>
+    <message>
+        <source>Follow</source>
+        <translation>跟随</translation>
+    </message>
+    <message>
+        <source>The charts were moved and stand still. Click to let them go with the run again (or double-click a chart, or press 0).</source>
+        <translation>图表已被移动并停在此处。点击让它们重新跟随运行（也可双击图表，或按 0）。</translation>
+    </message>
+</context>
+<context>
     <name>GaugeEditor</name>
     <message>
         <source>rises above</source>
@@ -1848,6 +1899,10 @@
         <translation>逐出</translation>
     </message>
     <message>
+        <source>1 block</source>
+        <translation>1 块</translation>
+    </message>
+    <message>
         <source>{count} blocks</source>
         <translation>{count} 块</translation>
     </message>
@@ -1878,6 +1933,137 @@
     <message>
         <source>rather than</source>
         <translation>其他候选</translation>
+    </message>
+</context>
+<context>
+    <name>Keys</name>
+    <message>
+        <source>The run</source>
+        <translation>运行</translation>
+    </message>
+    <message>
+        <source>Space</source>
+        <translation>空格</translation>
+    </message>
+    <message>
+        <source>pause, and go on from the same step</source>
+        <translation>暂停，并从同一步继续</translation>
+    </message>
+    <message>
+        <source>one step back or on; with Shift ten</source>
+        <translation>后退或前进一步；按住 Shift 为十步</translation>
+    </message>
+    <message>
+        <source>to the first step</source>
+        <translation>到第一步</translation>
+    </message>
+    <message>
+        <source>to the newest step, and follow the engine</source>
+        <translation>到最新一步，并跟随引擎</translation>
+    </message>
+    <message>
+        <source>to the next or the previous event or note</source>
+        <translation>到下一个或上一个事件或笔记</translation>
+    </message>
+    <message>
+        <source>repeat from here, and to here; again to clear</source>
+        <translation>循环的起点和终点；再按一次取消</translation>
+    </message>
+    <message>
+        <source>write a note about this step, or what is selected</source>
+        <translation>为这一步或所选内容写笔记</translation>
+    </message>
+    <message>
+        <source>all notes</source>
+        <translation>全部笔记</translation>
+    </message>
+    <message>
+        <source>start or stop recording</source>
+        <translation>开始或停止录制</translation>
+    </message>
+    <message>
+        <source>Charts</source>
+        <translation>图表</translation>
+    </message>
+    <message>
+        <source>fewer or more steps in all charts (also the wheel)</source>
+        <translation>所有图表显示更少或更多的步（也可用滚轮）</translation>
+    </message>
+    <message>
+        <source>move the charts (also a drag)</source>
+        <translation>平移图表（也可拖动）</translation>
+    </message>
+    <message>
+        <source>let the charts go with the run again (also a double click)</source>
+        <translation>让图表重新跟随运行（也可双击）</translation>
+    </message>
+    <message>
+        <source>Looking closer</source>
+        <translation>细看</translation>
+    </message>
+    <message>
+        <source>to the next control or panel</source>
+        <translation>到下一个控件或面板</translation>
+    </message>
+    <message>
+        <source>in a panel: the next request, block or link</source>
+        <translation>在面板中：下一个请求、块或链接</translation>
+    </message>
+    <message>
+        <source>in the insights: go to the step of the link</source>
+        <translation>在洞察中：前往链接所指的步</translation>
+    </message>
+    <message>
+        <source>select nothing; leave the full screen</source>
+        <translation>取消选择；退出全屏</translation>
+    </message>
+    <message>
+        <source>The window</source>
+        <translation>窗口</translation>
+    </message>
+    <message>
+        <source>layouts Stage, Tune and Teach</source>
+        <translation>布局：演示、调优、讲解</translation>
+    </message>
+    <message>
+        <source>larger, smaller, usual text</source>
+        <translation>放大、缩小、恢复文字大小</translation>
+    </message>
+    <message>
+        <source>full screen</source>
+        <translation>全屏</translation>
+    </message>
+    <message>
+        <source>settings</source>
+        <translation>设置</translation>
+    </message>
+    <message>
+        <source>this list</source>
+        <translation>本列表</translation>
+    </message>
+    <message>
+        <source>Files</source>
+        <translation>文件</translation>
+    </message>
+    <message>
+        <source>open a recording or a sweep</source>
+        <translation>打开录制或扫描</translation>
+    </message>
+    <message>
+        <source>record to a file of your choice</source>
+        <translation>录制到指定的文件</translation>
+    </message>
+    <message>
+        <source>export the run: Perfetto, CSV, JSON lines, film</source>
+        <translation>导出运行：Perfetto、CSV、JSON lines、影片</translation>
+    </message>
+    <message>
+        <source>save a picture of the window</source>
+        <translation>保存窗口的图片</translation>
+    </message>
+    <message>
+        <source>quit</source>
+        <translation>退出</translation>
     </message>
 </context>
 <context>
@@ -2201,6 +2387,10 @@
         <translation>下一步生效。</translation>
     </message>
     <message>
+        <source>on</source>
+        <translation>开</translation>
+    </message>
+    <message>
         <source>off</source>
         <translation>关</translation>
     </message>
@@ -2250,6 +2440,14 @@
     <message>
         <source>The x axis: engine steps, or seconds on the run&apos;s clock (pauses left out).</source>
         <translation>横轴：引擎步数，或运行时钟的秒数（不含暂停）。</translation>
+    </message>
+    <message>
+        <source>Chart</source>
+        <translation>图表</translation>
+    </message>
+    <message>
+        <source>x axis</source>
+        <translation>x 轴</translation>
     </message>
     <message>
         <source>No step yet</source>
@@ -2313,6 +2511,29 @@
     <message>
         <source>Choose…</source>
         <translation>选择…</translation>
+    </message>
+    <message>
+        <source>Layout</source>
+        <translation>布局</translation>
+    </message>
+    <message>
+        <source>Stage: few panels and large type, for an audience. Tune: every panel and the knobs. Teach: step by step, with the inspector. What you change in a layout stays; the View menu brings the design back.</source>
+        <translation>演示：面板少、字大，面向观众。调优：全部面板和旋钮。讲解：逐步查看，配合检查器。对布局的改动会保留；“视图”菜单可还原。</translation>
+    </message>
+</context>
+<context>
+    <name>NoteCard</name>
+    <message>
+        <source>Go to the step of this note</source>
+        <translation>前往这条笔记所在的步</translation>
+    </message>
+    <message>
+        <source>Edit this note</source>
+        <translation>编辑这条笔记</translation>
+    </message>
+    <message>
+        <source>Delete this note</source>
+        <translation>删除这条笔记</translation>
     </message>
 </context>
 <context>
@@ -2382,6 +2603,14 @@
     <message>
         <source>There are too many notes: delete some first.</source>
         <translation>笔记太多：请先删除一些。</translation>
+    </message>
+    <message>
+        <source>The note about {place} is deleted.</source>
+        <translation>关于{place}的笔记已删除。</translation>
+    </message>
+    <message>
+        <source>Undo</source>
+        <translation>撤销</translation>
     </message>
     <message>
         <source>The notes could not be saved beside the recording ({reason}). Save a copy of the recording with them in it, or they are lost at the end.</source>
@@ -2466,6 +2695,10 @@
     <message>
         <source>{running} running, {waiting} waiting</source>
         <translation>{running} 运行，{waiting} 等待</translation>
+    </message>
+    <message>
+        <source>{running} + {waiting} waiting</source>
+        <translation>{running} + {waiting} 等待</translation>
     </message>
     <message>
         <source>done</source>
@@ -2559,6 +2792,10 @@
         <translation>{running} 运行 · {waiting} 等待</translation>
     </message>
     <message>
+        <source>{running} running</source>
+        <translation>{running} 运行</translation>
+    </message>
+    <message>
         <source>No requests yet</source>
         <translation>还没有请求</translation>
     </message>
@@ -2629,6 +2866,10 @@
 <context>
     <name>Scrubber</name>
     <message>
+        <source>Steps</source>
+        <translation>步</translation>
+    </message>
+    <message>
         <source>step {step}</source>
         <translation>第 {step} 步</translation>
     </message>
@@ -2670,6 +2911,18 @@
     <message>
         <source>Show changes in motion</source>
         <translation>用动画显示变化</translation>
+    </message>
+    <message>
+        <source>Leave the prompts out of recordings</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>The program was started with --no-prompt-text: no recording holds prompts.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>For a demonstration with something private in it: recordings that begin from now on hold only how long prompts are. The answers stay in them. Such a recording cannot be run again.</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>Theme</source>
@@ -2874,6 +3127,10 @@
         <source>{n} steps</source>
         <translation>{n} 步</translation>
     </message>
+    <message>
+        <source>without prompts</source>
+        <translation type="unfinished"></translation>
+    </message>
 </context>
 <context>
     <name>SweepChart</name>
@@ -3031,6 +3288,14 @@
         <translation>预算</translation>
     </message>
     <message>
+        <source>decode</source>
+        <translation>decode</translation>
+    </message>
+    <message>
+        <source>prefill</source>
+        <translation>prefill</translation>
+    </message>
+    <message>
         <source>{used} / {budget} tokens</source>
         <translation>{used} / {budget} 个 token</translation>
     </message>
@@ -3112,6 +3377,14 @@
     <message>
         <source>Steps that could not be written in time: {count}</source>
         <translation>未能及时写入的步数：{count}</translation>
+    </message>
+    <message>
+        <source>writing</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>The rest of the recording is written to {path}.</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>not recording</source>

@@ -290,3 +290,14 @@ def test_labels_of_a_logarithmic_axis_never_touch(height: int, span: tuple[float
     assert all(b - a >= 14 for a, b in pairwise(pixels))
     assert all(low <= t <= high for t in ticks)
     assert ticks
+
+
+def test_a_long_run_looked_at_from_its_first_step_shows_more_than_that(panel: LatencyPanel, qtbot: QtBot) -> None:
+    run = make_run(700, long_every=0, rate=0.05)
+    panel.show_view(view_at(run, 0))
+    qtbot.wait(220)
+    assert panel._range[1] - panel._range[0] > 500
+    before = panel._range
+    panel.show_view(view_at(run, 30))
+    qtbot.wait(220)
+    assert panel._range == before  # the cursor moves in it

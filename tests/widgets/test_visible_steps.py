@@ -136,3 +136,14 @@ def test_all_charts_and_the_scrubber_show_the_same_steps(qtbot: QtBot) -> None:
     scrubber.set_run(0, 399, 0, StepSeries())  # another run
     assert budget.chip.isHidden()
     assert not selection.visible.held
+
+
+def test_steps_that_were_given_up_are_not_in_sight() -> None:
+    visible = VisibleSteps()
+    visible.hold(10, 60, 0, 400)
+    visible.keep_in_sight(300, 300, 40, 500, playing=False, following=False)
+    assert visible.range_at(300, 40) == (40, 60)
+    visible.keep_in_sight(300, 300, 200, 500, playing=False, following=False)
+    low, high = visible.range_at(300, 200) or (0, 0)
+    assert low == 200
+    assert high - low >= FEWEST_STEPS

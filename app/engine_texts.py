@@ -68,6 +68,14 @@ RECORDING_TEXTS = (
     QT_TRANSLATE_NOOP("Engine", "A part of the index is damaged (at byte {offset}: {problem}): some charts are empty "
                                 "there."),
     QT_TRANSLATE_NOOP("Engine", "A part of the index is damaged; it was made anew from the steps."),
+    QT_TRANSLATE_NOOP("Engine", "Something in the file was changed after it was written, but nothing that a step or a "
+                                "chart needs: everything is shown."),
+    QT_TRANSLATE_NOOP("Engine", "A snapshot is damaged (at byte {offset}: {problem}): the steps after it take longer "
+                                "to reach."),
+    QT_TRANSLATE_NOOP("Engine", "The steps {first} to {last} cannot be shown: the file is damaged at byte {offset} "
+                                "({problem})."),
+    QT_TRANSLATE_NOOP("Engine", "Another recording is written to {path}: choose another name. The run goes on "
+                                "unrecorded."),
     QT_TRANSLATE_NOOP("Engine", "Step {step} cannot be shown: the file {path} cannot be read there ({problem})."),
     QT_TRANSLATE_NOOP("Engine", "The file is damaged: what came after step {step} cannot be shown ({problem})."),
     QT_TRANSLATE_NOOP("Engine", "The file is damaged: what came after step {step} is missing."),

@@ -991,6 +991,22 @@
         <translation>{path} 不是当时被扫描的那次运行。</translation>
     </message>
     <message>
+        <source>Something in the file was changed after it was written, but nothing that a step or a chart needs: everything is shown.</source>
+        <translation>文件写入后有内容被改动，但不是步骤或图表需要的内容：全部内容均已显示。</translation>
+    </message>
+    <message>
+        <source>A snapshot is damaged (at byte {offset}: {problem}): the steps after it take longer to reach.</source>
+        <translation>一个快照已损坏（位于字节 {offset}：{problem}）：跳转到其后的步骤会慢一些。</translation>
+    </message>
+    <message>
+        <source>The steps {first} to {last} cannot be shown: the file is damaged at byte {offset} ({problem}).</source>
+        <translation>无法显示第 {first} 至 {last} 步：文件在字节 {offset} 处已损坏（{problem}）。</translation>
+    </message>
+    <message>
+        <source>Another recording is written to {path}: choose another name. The run goes on unrecorded.</source>
+        <translation>另一个录制正在写入 {path}：请换一个名称。运行继续，但不录制。</translation>
+    </message>
+    <message>
         <source>Refused when the run was recorded: {count}. Their prompts are not in the recording, so they were left out.</source>
         <translation>录制时被拒绝的请求：{count} 个。录像里没有它们的 prompt，因此略去。</translation>
     </message>
@@ -3380,11 +3396,11 @@
     </message>
     <message>
         <source>writing</source>
-        <translation type="unfinished"></translation>
+        <translation>写入中</translation>
     </message>
     <message>
         <source>The rest of the recording is written to {path}.</source>
-        <translation type="unfinished"></translation>
+        <translation>正在把录制的剩余部分写入 {path}。</translation>
     </message>
     <message>
         <source>not recording</source>

@@ -16,7 +16,7 @@ import numpy as np
 
 from engine.decisions import Divergence, first_divergence
 from engine.trace.events import StepEvents
-from engine.trace.knobs import KnobValue
+from engine.trace.knobs import KNOBS, KnobValue
 from engine.trace.metrics import nearest_rank
 from engine.trace.source import Notice, RunSource
 
@@ -239,10 +239,18 @@ class Comparison:
         return [Change(name, unit, first[name], second[name]) for name, (unit, _) in METRICS.items()]
 
     def knobs(self) -> list[tuple[str, KnobValue | None, KnobValue | None]]:
-        """The knobs that differed at the start: name, value in the first, value in the second."""
+        """The knobs that differed at the start: name, value in the first, value in the second.
+
+        A run that does not know a knob, because of its device or its age, ran as with the knob's default.
+        """
         first, second = self.first.info.knobs, self.second.info.knobs
-        return [(name, first.get(name), second.get(name)) for name in {**first, **second}
-                if first.get(name) != second.get(name)]
+        found = []
+        for name in {**first, **second}:
+            default = KNOBS[name].default if name in KNOBS else None
+            mine, theirs = first.get(name, default), second.get(name, default)
+            if mine != theirs:
+                found.append((name, mine, theirs))
+        return found
 
     def deltas(self) -> list[RequestDelta]:
         """The requests that are in both runs, in the first one's order: by name and prompt, else by prompt alone."""

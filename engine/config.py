@@ -47,6 +47,11 @@ RUNNER_KNOBS = ("enforce_eager", "overlap")
 not. A runner is told of them; on a CPU they do nothing."""
 
 
+def rerun_knobs(device: str) -> tuple[str, ...]:
+    """The knobs that a recorded workload can be run again with on ``device``, "cpu" or the name of a GPU."""
+    return SCHEDULER_KNOBS if device in ("", "cpu") else SCHEDULER_KNOBS + RUNNER_KNOBS
+
+
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
     """What an engine is built from.

@@ -44,6 +44,9 @@ from engine.trace.source import Notice
 
 POOL_KNOBS = ("num_blocks", "block_size")
 
+Progress = Callable[[str, float | None], None]
+"""Is told what goes on, and how far it has come: from 0 to 1, or None where nobody knows."""
+
 Tell = Callable[[StepEvents], None]
 """Is called with the events of every step, in order."""
 
@@ -76,6 +79,13 @@ class ModelRunner(Protocol):
     def set_knob(self, name: str, value: KnobValue) -> None:
         """One of :data:`~engine.config.RUNNER_KNOBS`; it acts from the next step on, if it does anything here."""
 
+    def warm_up(self, progress: Progress | None = None) -> None:
+        """Have what the first steps would otherwise have to wait for, once the KV cache is there."""
+
+    @property
+    def step_mode(self) -> str:
+        """How the step that was collected last ran, as in ``StepEvents.mode``."""
+
     @property
     def logprobs(self) -> Sequence[Logprobs | None]:
         """Of the tokens of the last :meth:`collect`; looked at only for requests that ask for them."""
@@ -84,7 +94,11 @@ class ModelRunner(Protocol):
 class AtOnce:
     """A runner of which nothing runs beside the host: it has the tokens when it has launched a step."""
 
+    step_mode = ""
     _tokens: list[int]
+
+    def warm_up(self, progress: Progress | None = None) -> None:
+        """See :class:`ModelRunner`."""
 
     def execute(self, plan: StepPlan) -> list[int]:
         """See :class:`ModelRunner`."""
@@ -131,6 +145,10 @@ class Engine:
         self._arrived: list[Arrived] = []
         self._refused: list[Refused] = []
         self._aborted: list[Finished] = []
+
+    def warm_up(self, progress: Progress | None = None) -> None:
+        """Have the runner make what the first steps would otherwise wait for."""
+        self._runner.warm_up(progress)
 
     # ---- between steps -------------------------------------------------------------------------------------------
 
@@ -283,6 +301,7 @@ class Engine:
             self._runner.launch(plan)
             self.flush(tell)  # the device is at work meanwhile
             tokens = self._runner.collect()
+            plan.mode = self._runner.step_mode
             phases = PhaseTimes(scheduled - began, **self._runner.phase_ns)
         else:
             self.flush(tell)

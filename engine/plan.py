@@ -33,7 +33,7 @@ class StepPlan:
     ``orphans`` are rare and almost always empty. Blocks become cached when the step that fills them is decided; if
     their request is then preempted within that same step, they would stay cached with nothing in them. The runner
     therefore computes them all the same, like ``scheduled`` entries, from a copy of the request as it was: none of
-    them samples. See :attr:`computed`.
+    them samples. See :attr:`computed`. ``mode`` is how it then ran (as in ``StepEvents.mode``), once it has.
     """
 
     scheduled: list[ScheduledRequest] = field(default_factory=list)
@@ -42,6 +42,7 @@ class StepPlan:
     stopped_at: str = ""
     free_blocks: int = 0
     orphans: list[ScheduledRequest] = field(default_factory=list)
+    mode: str = ""
 
     @property
     def num_tokens(self) -> int:

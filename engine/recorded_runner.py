@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.core import ModelRunner
+from engine.core import ModelRunner, Progress
 from engine.plan import StepPlan
 from engine.recorded_workload import RecordedWorkload
 from engine.trace.events import Logprobs
@@ -35,6 +35,13 @@ class RecordedRunner:
     @property
     def logprobs(self) -> Sequence[Logprobs | None]:
         return self._logprobs
+
+    @property
+    def step_mode(self) -> str:
+        return self._inner.step_mode
+
+    def warm_up(self, progress: Progress | None = None) -> None:
+        self._inner.warm_up(progress)
 
     def allocate_cache(self, num_blocks: int, block_size: int) -> None:
         self._inner.allocate_cache(num_blocks, block_size)

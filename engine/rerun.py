@@ -17,14 +17,14 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
-from engine.config import SCHEDULER_KNOBS
+from engine.config import RUNNER_KNOBS, SCHEDULER_KNOBS, rerun_knobs
 from engine.core import Engine
 from engine.feeds import Feed, StepFeed, TimeFeed
 from engine.loaded_model import LoadedModel
@@ -32,7 +32,7 @@ from engine.recorded_engine import RecordedEngine
 from engine.recorded_runner import RecordedRunner
 from engine.recorded_workload import RecordedWorkload, RerunCancelled, RerunError
 from engine.trace.events import SCHEMA_VERSION, RunInfo, StepEvents
-from engine.trace.knobs import KNOBS, KnobError, KnobValue, knob
+from engine.trace.knobs import KnobError, KnobValue, default_knobs, knob
 from engine.trace.recording import Recorder
 from engine.trace.source import Notice
 from engine.version import VERSION
@@ -75,11 +75,12 @@ def rerun(workload: RecordedWorkload, changes: Mapping[str, KnobValue], path: st
     knob that cannot be so, and :class:`RerunCancelled`.
     """
     changes = {name: knob(name).check(value) for name, value in changes.items()}
-    for name in changes:
-        if name not in SCHEDULER_KNOBS:
-            raise KnobError(f"{name} shapes a workload; a recorded workload is what it is")
+    check_changes(changes, model.machine.device)
+    # Those of a GPU change no decision, so that the steps stay the same ones.
+    turned = workload.turned()
+    deciding = {name: value for name, value in changes.items() if name in SCHEDULER_KNOBS or name in turned}
     notes: list[str] = []
-    by_step = workload.whole and not workload.differs(changes)
+    by_step = workload.whole and not workload.differs(deciding)
     if not by_step and workload.num_refused:
         notes.append(Notice("Refused when the run was recorded: {count}. Their prompts are not in the "
                             "recording, so they were left out.", count=workload.num_refused))
@@ -89,13 +90,24 @@ def rerun(workload: RecordedWorkload, changes: Mapping[str, KnobValue], path: st
     if not workload.whole:
         notes.append(Notice("The recording begins in the middle of a run: the requests that were there already were "
                             "taken to arrive at its beginning."))
-    knobs = {**{k.name: k.default for k in KNOBS.values()}, **workload.knobs, **changes}
+    knobs = {**default_knobs(model.machine.device), **workload.knobs, **changes}
     runner = RecordedRunner(workload, model.runner) if forced else model.runner
     engine = RecordedEngine.of(runner, model.tokenizer, knobs, workload.info)
+    engine.warm_up()
     feed: Feed = StepFeed(workload) if by_step else TimeFeed(workload, tuple(changes))
     info = describe_run(workload.info, model, engine)
     steps = record(engine, feed, info, Path(path), progress=progress, cancel=cancel)
     return RerunResult(Path(path), "step" if by_step else "time", steps, notes)
+
+
+def check_changes(names: Iterable[str], device: str) -> None:
+    """Raise :class:`~engine.trace.knobs.KnobError` for a knob that a rerun on ``device`` cannot turn."""
+    for name in names:
+        if name in rerun_knobs(device):
+            continue
+        if name in RUNNER_KNOBS:
+            raise KnobError(f"{name} is about how a GPU runs a step; this one runs on the CPU")
+        raise KnobError(f"{name} shapes a workload; a recorded workload is what it is")
 
 
 def describe_run(recorded: RunInfo, model: LoadedModel, engine: Engine) -> RunInfo:
@@ -105,7 +117,8 @@ def describe_run(recorded: RunInfo, model: LoadedModel, engine: Engine) -> RunIn
         schema=SCHEMA_VERSION, version=VERSION, created=datetime.now(UTC).isoformat(timespec="seconds"),
         wall_start_ns=engine.clock.wall_start_ns, model=described, machine=model.machine, scenario=recorded.scenario,
         seed=recorded.seed, max_model_len=engine.scheduler.config.max_model_len, knobs=dict(engine.knobs),
-        eos_token_ids=sorted(model.runner.eos_token_ids))
+        eos_token_ids=sorted(model.runner.eos_token_ids), memory=getattr(model.runner, "memory", None),
+        path=getattr(model.runner, "forward_path", ""))
 
 
 def run_engine(engine: RecordedEngine, feed: Feed, put: Callable[[StepEvents], None], *,

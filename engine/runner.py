@@ -23,7 +23,7 @@ from engine.model.config import ModelConfig, UnsupportedModel
 from engine.plan import StepPlan
 from engine.sampler import Sampler
 from engine.step_input import InputMaker, StepInput
-from engine.trace.events import Logprobs, ModelInfo
+from engine.trace.events import Logprobs, MemoryInfo, ModelInfo
 from engine.trace.knobs import KnobValue
 
 if TYPE_CHECKING:
@@ -81,6 +81,9 @@ class Captures(Protocol):
     def set_max_num_seqs(self, max_num_seqs: int) -> None:
         """For batches of up to how many requests :meth:`capture` makes them."""
 
+    def prepare_ahead(self, step: StepInput) -> None:
+        """Of a step that may come next, as the same object, all is known but its tokens and the blocks they begin."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Launched:
@@ -111,6 +114,7 @@ class Runner:
 
         from engine.gpu.device import make_device
         from engine.model.decoder import Decoder
+        from engine.model.footprint import weight_bytes
         from engine.model.weights import load_weights
 
         if config.dtype not in _DTYPES:
@@ -136,6 +140,7 @@ class Runner:
         self.model_info = self._describe(model_dir, config.dtype, dtype.itemsize)
         self._forward_path = self._make_path(path, why, config, progress)
         self._captures = self._forward_path if isinstance(self._forward_path, Captures) else None
+        self._weight_bytes = weight_bytes(self.decoder, getattr(self._forward_path, "packed", ()))
         self._sampler = Sampler(self.eos_token_ids)
         self.phase_ns: dict[str, int] = {"prepare": 0, "forward": 0, "sample": 0}
         self.memory_use: MemoryUse | None = None
@@ -163,6 +168,15 @@ class Runner:
         "" on the CPU's own paths.
         """
         return self._captures.last_mode if self._captures is not None else ""
+
+    @property
+    def memory(self) -> MemoryInfo:
+        """Where memory went, as far as it is known."""
+        use = self.memory_use
+        if use is None:
+            return MemoryInfo(self._weight_bytes, self._cache_bytes)
+        return MemoryInfo(use.weights, self._cache_bytes, use.total, self._config.gpu_memory_utilization,
+                          use.activations, use.graphs, use.other)
 
     def allocate_cache(self, num_blocks: int, block_size: int) -> None:
         """Reserve the KV cache anew: ``num_blocks`` blocks, the null block among them. The old content is lost."""
@@ -328,7 +342,9 @@ class Runner:
             return []
         start = time.perf_counter_ns()
         if self._overlap:
-            self._inputs.prepare_ahead()
+            guess = self._inputs.prepare_ahead()
+            if guess is not None and self._captures is not None:
+                self._captures.prepare_ahead(guess)
         ahead = time.perf_counter_ns()
         tokens = self._sampler.finish()
         begun, forwarded, chosen = launched.marks

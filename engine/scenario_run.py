@@ -14,7 +14,7 @@ from engine.loaded_model import LoadedModel
 from engine.recorded_engine import RecordedEngine
 from engine.rerun import RerunProgress, RerunResult, describe_run, record
 from engine.trace.events import SCHEMA_VERSION, MachineInfo, ModelInfo, RunInfo, StepEvents
-from engine.trace.knobs import KNOBS, KnobValue, knob
+from engine.trace.knobs import KnobValue, default_knobs, knob
 from engine.version import VERSION
 
 if TYPE_CHECKING:
@@ -77,9 +77,10 @@ def run_scenario(run: ScenarioRun, changes: Mapping[str, KnobValue], path: str |
 
     scenario = load_scenario(run.scenario)
     changes = {name: knob(name).check(value) for name, value in {**run.knobs, **changes}.items()}
-    knobs = {**{k.name: k.default for k in KNOBS.values()}, **scenario.knobs, **changes}
+    knobs = {**default_knobs(model.machine.device), **scenario.knobs, **changes}
     wanted = run.info()
     engine = RecordedEngine.of(model.runner, model.tokenizer, knobs, wanted)
+    engine.warm_up()
     requests = min(run.requests, scenario.arrivals.requests or run.requests)
     workload = Workload(scenario, model.tokenizer, run.seed, knobs, requests=requests,
                         max_model_len=engine.scheduler.config.max_model_len)

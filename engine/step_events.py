@@ -54,4 +54,5 @@ def build_step_events(
         for s in plan.scheduled
     ]
     return StepEvents(step, start_ns, end_ns, phases, knobs, arrived, refused, aborted, plan.preempted, scheduled,
-                      pool, sampled, finished, plan.stopped_by, plan.stopped_at, plan.free_blocks, free_blocks_after)
+                      pool, sampled, finished, plan.stopped_by, plan.stopped_at, plan.free_blocks, free_blocks_after,
+                      plan.mode)

@@ -25,7 +25,7 @@ from engine.clock import RunClock
 from engine.config import SCHEDULER_KNOBS, EngineConfig, SchedulerConfig
 from engine.request import SamplingParams
 from engine.trace.events import SCHEMA_VERSION, MachineInfo, RunInfo, StepEvents
-from engine.trace.knobs import KNOBS, KnobError, KnobValue, knob
+from engine.trace.knobs import KnobError, KnobValue, default_knobs, knob
 from engine.trace.source import Notice
 from engine.version import VERSION
 
@@ -74,8 +74,7 @@ class RunSpec:
         Without those of a GPU, unless the run is on one or they are asked for.
         """
         chosen = {**(scenario.knobs if scenario else {}), **self.knobs}
-        defaults = {k.name: k.default for k in KNOBS.values() if k.group != "device" or self.device != "cpu"}
-        return {**defaults, **{n: knob(n).check(v) for n, v in chosen.items()}}
+        return {**default_knobs(self.device), **{n: knob(n).check(v) for n, v in chosen.items()}}
 
     def sizes_pool_by_memory(self, scenario: Scenario | None) -> bool:
         """Whether a GPU's memory says how many blocks there are, because nobody else does."""
@@ -264,7 +263,7 @@ class EngineThread(threading.Thread):
             config = self._configure(folder, knobs)
         self.clock = RunClock()
         self._engine = Engine(runner, self._tokenizer, config.scheduler, knobs, self.clock, self.spec.seed)
-        runner.warm_up(self._report)
+        self._engine.warm_up(self._report)
         if self._stopping.is_set():
             return False
         if scenario is not None:
@@ -335,7 +334,7 @@ class EngineThread(threading.Thread):
             wall_start_ns=self.clock.wall_start_ns, model=runner.model_info, machine=machine,
             scenario=self.spec.scenario or "", seed=self.spec.seed,
             max_model_len=self._engine.scheduler.config.max_model_len, knobs=knobs,
-            eos_token_ids=sorted(runner.eos_token_ids))
+            eos_token_ids=sorted(runner.eos_token_ids), memory=runner.memory, path=runner.forward_path)
 
     def _loop(self) -> None:
         try:

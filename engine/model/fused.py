@@ -179,6 +179,11 @@ class FusedPath:
         self._buffers: Any = None
         self._tokens = self._samples = 0
 
+    @property
+    def packed(self) -> tuple[Any, _Arena]:
+        """The weights that it has, and the memory in which the large ones lie."""
+        return self._weights, self._arena
+
     def allocate(self, num_blocks: int, block_size: int) -> None:
         """Reserve the KV cache, all layers in one piece. Raises ValueError for a block size it cannot lay out."""
         kernels, config = self._kernels, self._config

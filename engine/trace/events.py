@@ -189,7 +189,11 @@ class Finished(msgspec.Struct, array_like=True, gc=False):
 
 
 class PhaseTimes(msgspec.Struct, array_like=True, gc=False):
-    """Nanoseconds of each phase of a step. ``publish`` is everything after sampling, up to the hand-over."""
+    """Nanoseconds of each phase of a step, together no more than the step. ``publish`` is everything after sampling.
+
+    On a GPU ``forward`` and ``sample`` are the device's time. With the knob ``overlap`` texts and events of a step are
+    made during the next one; of that ``publish`` has only what the device did not hide, in the step that waited for it.
+    """
 
     schedule: int = 0
     prepare: int = 0
@@ -209,6 +213,9 @@ class StepEvents(msgspec.Struct, array_like=True, gc=False):
     ``stopped_by`` says why no more was scheduled: "" (nothing was left to schedule), "budget", "max_num_seqs",
     "no_free_blocks", "watermark", "chunked_prefill_off" (the next prompt does not fit in what is left of the budget)
     or "preemption" (nobody is admitted in a step that preempted); ``stopped_at`` is the request that it stopped at.
+
+    ``mode`` says how the forward pass ran on a GPU: "eager" (kernel by kernel), "graph 8" (a CUDA graph for 8 requests)
+    or "capture 8" (one that was captured on the way); "" on a CPU, and in recordings from before it was told.
 
     A step with nothing scheduled exists only to tell of knobs, arrivals, refusals or aborts.
     """
@@ -230,6 +237,7 @@ class StepEvents(msgspec.Struct, array_like=True, gc=False):
     stopped_at: str
     free_blocks: int  # after scheduling
     free_blocks_after: int  # after the finished requests gave theirs back
+    mode: str = ""
 
 
 class ModelInfo(msgspec.Struct):
@@ -260,12 +268,29 @@ class MachineInfo(msgspec.Struct):
     torch: str = ""
 
 
+class MemoryInfo(msgspec.Struct):
+    """Where memory went when the run began, in bytes; 0 is not known.
+
+    ``weights`` as they lie in memory, packed or not; ``pool`` the KV cache. On a GPU whose memory sized the pool:
+    ``total`` of the device, of which the share ``utilization`` was to be used, and what a full step (``activations``),
+    CUDA graphs (``graphs``, an estimate) and the rest of the process (``other``) take of it.
+    """
+
+    weights: int = 0
+    pool: int = 0
+    total: int = 0
+    utilization: float = 0.0
+    activations: int = 0
+    graphs: int = 0
+    other: int = 0
+
+
 class RunInfo(msgspec.Struct):
     """The header of a run. ``knobs`` holds every knob's value at the start; ``created`` is UTC, ISO 8601.
 
     ``wall_start_ns`` anchors the run's clock: wall-clock nanoseconds since 1970 at which it read 0. Without
     ``prompt_text`` the prompts were left out: all their tokens are 0. ``eos_token_ids`` are the tokens that end a
-    sequence, None in recordings that do not say.
+    sequence, None in recordings that do not say. ``path`` says which forward pass ran, and why not a faster one.
     """
 
     schema: int
@@ -280,6 +305,8 @@ class RunInfo(msgspec.Struct):
     knobs: dict[str, int | float | bool | str]
     prompt_text: bool = True
     eos_token_ids: list[int] | None = None
+    memory: MemoryInfo | None = None
+    path: str = ""
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -126,3 +126,8 @@ def knob(name: str) -> Knob:
         return KNOBS[name]
     except KeyError:
         raise KnobError(f"there is no knob {name!r}; the knobs are {', '.join(KNOBS)}") from None
+
+
+def default_knobs(device: str) -> dict[str, KnobValue]:
+    """Every knob's default. ``device`` is "cpu", or anything else for a GPU: only there are there those of a GPU."""
+    return {k.name: k.default for k in KNOBS.values() if k.group != "device" or device not in ("", "cpu")}

@@ -131,7 +131,7 @@ def test_info_sums_up_without_torch_and_qt(recording: Path, run: LiveHistory) ->
     counters = run.state_at(STEPS - 1).counters
     assert list(summary) == ["steps", "requests", "finished_requests", "output_tokens", "prefix_hit_tokens",
                              "preemptions", "chunked_prefills", "evictions", "knob_changes", "seconds", "model",
-                             "schema", "complete"]
+                             "schema", "complete", "device"]
     assert (summary["steps"], summary["requests"], summary["finished_requests"], summary["preemptions"]) == (
         STEPS, counters.arrived, counters.finished, counters.preemptions)
     assert summary["complete"] is True

@@ -20,7 +20,7 @@ from engine.model.tokenizer import Tokenizer
 from engine.model_holder import HeldModel, ModelHolder, ModelKey
 from engine.plan import StepPlan
 from engine.runner import Runner
-from engine.trace.events import PhaseTimes, StepEvents
+from engine.trace.events import MemoryInfo, PhaseTimes, StepEvents
 from engine.worker import EngineThread, RunSpec
 from tests.engine.forward_driver import make_llama
 from tests.engine.test_sampling_engine import VOCABULARY, every_kind, outputs
@@ -132,6 +132,9 @@ class CountedRunner(TokenRunner):
     step_s = 0.001
     load_failure: Exception | None = None
     step_failure: Exception | None = None
+
+    forward_path = "tokens"
+    memory = MemoryInfo()
 
     def __init__(self, folder: Path, config: EngineConfig, *, progress: Callable[[str, float | None], None]) -> None:
         super().__init__()

@@ -118,13 +118,16 @@ class InputMaker:
             sample_rows=buffers.sample_rows[:samples],
         )
 
-    def prepare_ahead(self) -> None:
-        """Write the input of the step that most likely follows the one made last, all but its tokens."""
+    def prepare_ahead(self) -> StepInput | None:
+        """Write the input of the step that most likely follows the one made last, all but its tokens.
+
+        If that step comes, :meth:`make` returns the same object. None where nothing can be guessed.
+        """
         if self._made is None:
-            return
+            return None
         (plan, last), self._made = self._made, None
         if plan.orphans or not all(entry.samples for entry in plan.scheduled):
-            return
+            return None
         count = len(plan.scheduled)
         buffers = self._next_buffers
         buffers.reserve(count, count)
@@ -141,6 +144,7 @@ class InputMaker:
             sample_rows=buffers.sample_rows[:count])  # fmt: skip
         self._guess = _Guess(made, [entry.request for entry in plan.scheduled], positions.tolist(),
                              np.flatnonzero(positions % self._block_size == 0).tolist())
+        return made
 
     def forget_ahead(self) -> None:
         """Throw away what was prepared."""

@@ -106,24 +106,53 @@ class DecodeInputs:
         self.token_ids, self.positions, self.slots, self.context_lens, tables = on_device
         self.block_tables = tables.view(max_requests, max_blocks)
         self._rows = np.arange(max_requests)
+        self._ahead: tuple[StepInput, int] | None = None  # a step that is written, but for its tokens, and where
 
     def fill(self, step: StepInput | None, size: int) -> None:
         """Send a step, padded to ``size`` requests; None: an empty batch."""
-        token_ids, positions, slots, contexts, tables = self._on_host[self.staging.take()]
-        count = 0
+        ahead, self._ahead = self._ahead, None
+        count = 0 if step is None else len(step.context_lens)
+        if ahead is not None and ahead[0] is step:
+            turn = ahead[1]
+            # What begins a block was written before that block was there.
+            self._write_blocks(turn, step, np.flatnonzero(step.positions % self._block_size == 0))
+        else:
+            turn = self.staging.take()
+            if step is not None:
+                self._write(turn, step)
+        token_ids, positions, slots, contexts, _ = self._on_host[turn]
         if step is not None:
-            count, size_of_block = len(step.context_lens), self._block_size
             token_ids[:count] = step.token_ids
-            positions[:count] = step.positions
-            blocks = step.block_tables[self._rows[:count], step.positions // size_of_block]
-            slots[:count] = blocks.astype(np.int64) * size_of_block + step.positions % size_of_block
-            contexts[:count] = step.context_lens
-            tables[:count, : step.block_tables.shape[1]] = step.block_tables  # nobody reads beyond a context's end
         token_ids[count:size] = NULL_TOKEN
         positions[count:size] = 0
         slots[count:size] = NO_SLOT
         contexts[count:size] = 0
         self.staging.send(self._tables_start + 4 * size * self._width)
+
+    def fill_ahead(self, step: StepInput) -> None:
+        """Write a step that may come next, all but its tokens, while the device may be busy with another.
+
+        If it comes, as the same object, its blocks may be others where its tokens begin one.
+        """
+        self._ahead = step, self.staging.take()
+        self._write(self._ahead[1], step)
+
+    def _write(self, turn: int, step: StepInput) -> None:
+        _, positions, _, contexts, _ = self._on_host[turn]
+        count = len(step.context_lens)
+        positions[:count] = step.positions
+        contexts[:count] = step.context_lens
+        self._write_blocks(turn, step, self._rows[:count])
+
+    def _write_blocks(self, turn: int, step: StepInput, rows: np.ndarray) -> None:
+        _, _, slots, _, tables = self._on_host[turn]
+        size, positions = self._block_size, step.positions[rows]
+        blocks = step.block_tables[rows, positions // size].astype(np.int64)
+        slots[rows] = blocks * size + positions % size
+        if len(rows) == len(step.context_lens):
+            tables[: len(rows), : step.block_tables.shape[1]] = step.block_tables  # nobody reads beyond a context's end
+        else:
+            tables[rows, : step.block_tables.shape[1]] = step.block_tables[rows]
 
 
 class MixedInputs:

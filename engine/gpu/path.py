@@ -119,6 +119,10 @@ class TritonPath:
             self.last_mode = "eager"
             return self._decoder.forward(self._pack(step), self._attention)
 
+    def prepare_ahead(self, step: StepInput) -> None:
+        """Write what is known of a decode step that may come next to where it will be sent from."""
+        self._inputs.fill_ahead(step)
+
     def rows(self, logits: torch.Tensor) -> LogitRows:
         """See :class:`engine.runner.ForwardPath`."""
         return TritonRows(logits, self._transfers)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from hypothesis import given
@@ -96,6 +98,32 @@ def test_a_decode_step_arrives_padded_and_at_fixed_addresses(case: tuple[StepInp
         assert inputs.block_tables[row, :blocks].tolist() == step.block_tables[row, :blocks].tolist()
     tail = inputs.block_tables[size:].contiguous().view(torch.uint8)
     assert bool((tail == POISON).all()), "no more is copied than the step needs"
+
+
+@given(decode_steps(), st.integers(0, 3), st.sampled_from(["comes", "another comes", "an empty batch between"]))
+def test_a_step_that_was_written_ahead_arrives_like_any_other(case: tuple[StepInput, int], padding: int, what: str
+                                                              ) -> None:
+    step, block_size = case
+    size = len(step.context_lens) + padding
+    inputs, plain = (DecodeInputs(HostDevice(), 12, -(-128 // block_size), block_size) for _ in range(2))
+    for one in (inputs, plain):
+        one.fill(None, 12)
+    # Neither the tokens nor the blocks that they begin are known ahead.
+    known = replace(step, token_ids=np.full_like(step.token_ids, 77), block_tables=step.block_tables.copy())
+    begins = np.flatnonzero(step.positions % block_size == 0)
+    known.block_tables[begins, step.positions[begins] // block_size] = 77
+    inputs.fill_ahead(known)
+    assert inputs.context_lens.tolist() == [0] * 12, "nothing is sent ahead"
+    known.token_ids[:], known.block_tables[:] = step.token_ids, step.block_tables
+    if what == "an empty batch between":
+        inputs.fill(None, 12)
+    inputs.fill(known if what != "another comes" else step, size)
+    plain.fill(step, size)
+    for name in ("token_ids", "positions", "slots", "context_lens"):
+        assert torch.equal(getattr(inputs, name)[:size], getattr(plain, name)[:size]), name
+    for row, context in enumerate(step.context_lens):
+        blocks = -(-context // block_size)
+        assert torch.equal(inputs.block_tables[row, :blocks], plain.block_tables[row, :blocks])
 
 
 @given(st.lists(st.tuples(st.sampled_from([np.int32, np.int64]), st.integers(0, 5000)), min_size=1, max_size=6),

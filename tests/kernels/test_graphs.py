@@ -69,9 +69,17 @@ def path_of(runner: Runner) -> TritonPath:
 
 
 def poison(path: TritonPath, generator: np.random.Generator) -> None:
-    """Garbage in everything that a step has to write before it reads it: the next step's results must not change."""
+    """Garbage in everything that a step has to write before it reads it: the next step's results must not change.
+
+    What was prepared ahead for it stays, but for its tokens.
+    """
     for staging in (path._inputs.staging, path._mixed.staging):
-        for memory in (*staging.on_host, staging.on_device.numpy()):
+        memories = [*staging.on_host, staging.on_device.numpy()]
+        ahead = path._inputs._ahead if staging is path._inputs.staging else None
+        if ahead is not None:
+            del memories[ahead[1]]
+            path._inputs._on_host[ahead[1]][0][:] = generator.integers(-(2**63), 2**63 - 1)
+        for memory in memories:
             memory[:] = generator.integers(0, 256, len(memory), dtype=np.uint8)
     path._logits.fill_(float("nan"))
 
@@ -147,6 +155,7 @@ def serve_at_random(model: Path, seed: int) -> set[str]:
             runner.free_request(request.request_id)
     assert [request.token_ids for request in requests] == expected
     assert device.replays > 10
+    assert (runner._inputs.guessed_right > 10) == (seed % 2 == 1)
     return seen
 
 

@@ -58,10 +58,14 @@ def engine_run(tokenizer, seed: int, *, requests: int = 30, turns: float = 0.0, 
             engine.set_knob(name, rng.choice(TURNS[name]))
         if ids and rng.random() < aborts:
             engine.abort(rng.choice(ids))
-        # A paused engine tells the news without a step.
-        events = engine.tell_news() if rng.random() < 0.1 else engine.step()
-        if events is not None:
-            history.append(events)
+        if rng.random() < 0.1:  # a paused engine tells the news without a step
+            engine.flush(history.append)
+            news = engine.tell_news()
+            if news is not None:
+                history.append(news)
+        else:
+            engine.advance(history.append)
+    engine.flush(history.append)
     return history
 
 

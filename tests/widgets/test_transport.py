@@ -195,7 +195,13 @@ def test_recording_state(bar: TransportBar) -> None:
     assert bar.record.icon_name == "stop"
     assert "run.mcap" in bar.record.toolTip()
     assert "3" in bar.record.toolTip()
+    bar.set_status(replace(LIVE, recording="ending", record_bytes=3_100_000, record_path="run.mcap"))
+    assert bar.record_text.text == "writing 3.1 MB"
+    assert bar.record.icon_name == "record"
+    assert not bar.record.isEnabled()
+    assert "run.mcap" in bar.record.toolTip()
     bar.set_status(replace(LIVE, recording="failed", record_error="disk full"))
+    assert bar.record.isEnabled()
     assert "disk full" in bar.record.toolTip()
     assert bar.record_text.text == "not recording"
     bar.set_status(replace(LIVE, recording="unavailable"))

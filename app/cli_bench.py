@@ -6,6 +6,8 @@ import argparse
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from engine.config import RUNNER_KNOBS
+
 Check = Callable[[str | None], None]
 
 
@@ -21,6 +23,8 @@ def add_benches(benches: Any, positive_int: Callable[[str], int], dtypes: Sequen
         parser.add_argument("--dtype", choices=dtypes, default="bfloat16", help="numbers of the forward pass")
         parser.add_argument("--threads", type=positive_int, default=0, metavar="N",
                             help="cores for the forward pass (default: all)")
+        parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu",
+                            help="where the model runs (default: %(default)s); cuda needs an NVIDIA GPU")
         parser.add_argument("--json", action="store_true", help="as JSON")
 
     engine = benches.add_parser(
@@ -32,6 +36,9 @@ def add_benches(benches: Any, positive_int: Callable[[str], int], dtypes: Sequen
     engine.add_argument("--arrivals", action="store_true",
                         help="requests arrive when the file says, instead of all at once: for latencies")
     engine.add_argument("--repeats", type=positive_int, default=3, metavar="N", help="(default: %(default)s)")
+    engine.add_argument("--enforce-eager", action="store_true", help="with --device cuda: without CUDA graphs")
+    engine.add_argument("--overlap", action="store_true",
+                        help="with --device cuda: prepare the next step while the GPU works")
     add_options(engine)
     engine.set_defaults(command=lambda arguments: _engine(arguments, check_model))
 
@@ -57,10 +64,16 @@ def add_benches(benches: Any, positive_int: Callable[[str], int], dtypes: Sequen
 
 def _engine(arguments: argparse.Namespace, check_model: Check) -> int:
     _check(arguments, check_model)
+    from app.cli import BadArguments
     from engine.bench.workload import run_engine_bench
 
+    knobs = {name: True for name in RUNNER_KNOBS if getattr(arguments, name)}
+    if knobs and arguments.device != "cuda":
+        raise BadArguments(f"--{next(iter(knobs)).replace('_', '-')}: that is about how a GPU runs a step; it needs "
+                           "--device cuda")
     return run_engine_bench(workload=arguments.workload, model=arguments.model, dtype=arguments.dtype,
-                            threads=arguments.threads, arrivals=arguments.arrivals, repeats=arguments.repeats,
+                            threads=arguments.threads, device=arguments.device,
+                            knobs=knobs, arrivals=arguments.arrivals, repeats=arguments.repeats,
                             as_json=arguments.json)
 
 
@@ -75,7 +88,8 @@ def _observe(arguments: argparse.Namespace, check_model: Check) -> int:
     from engine.bench.observe import run_observe_bench
 
     return run_observe_bench(workload=arguments.workload, model=arguments.model, dtype=arguments.dtype,
-                             threads=arguments.threads, rounds=arguments.rounds, as_json=arguments.json)
+                             threads=arguments.threads, device=arguments.device, rounds=arguments.rounds,
+                             as_json=arguments.json)
 
 
 def _check(arguments: argparse.Namespace, check_model: Check) -> None:

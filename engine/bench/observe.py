@@ -136,10 +136,10 @@ def measure_observing(runner: ModelRunner, tokenizer: Tokenizer, config: Schedul
 
 
 def run_observe_bench(*, workload: str, model: str | None = None, dtype: str = "bfloat16", threads: int = 0,
-                      rounds: int = 3, as_json: bool = False) -> int:
+                      device: str = "cpu", rounds: int = 3, as_json: bool = False) -> int:
     """Measure and print. Returns the exit status; raises :class:`WorkloadFileError` for a workload that is none."""
     loaded = load_workload(workload)
     print(f"{loaded.name}: {2 * rounds} times {len(loaded.requests)} requests; loading the model ...", file=sys.stderr)
-    runner, tokenizer, config = load_runner(model, dtype, threads)
+    runner, tokenizer, config = load_runner(model, dtype, threads, device)
     print_figures(measure_observing(runner, tokenizer, config, loaded, rounds=rounds), as_json=as_json)
     return 0

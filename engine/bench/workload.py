@@ -11,7 +11,7 @@ from __future__ import annotations
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,7 @@ from engine.config import EngineConfig, SchedulerConfig
 from engine.core import Engine, ModelRunner
 from engine.request import SamplingParams
 from engine.trace.events import StepEvents
+from engine.trace.knobs import KnobValue
 from engine.trace.metrics import nearest_rank
 
 if TYPE_CHECKING:
@@ -55,17 +56,24 @@ class Pass:
 # ---- the engine ------------------------------------------------------------------------------------------------------
 
 
-def load_runner(model: str | None, dtype: str, threads: int) -> tuple[Runner, Tokenizer, SchedulerConfig]:
-    """Load a model with a KV cache of :data:`POOL_BYTES`. Imports torch; raises what finding and loading raise."""
+def load_runner(model: str | None, dtype: str, threads: int, device: str = "cpu"
+                ) -> tuple[Runner, Tokenizer, SchedulerConfig]:
+    """Load a model with a KV cache of :data:`POOL_BYTES`, on a GPU of as much as there is memory for.
+
+    Imports torch; raises what finding and loading raise.
+    """
     from engine.model.library import find_model
     from engine.model.tokenizer import Tokenizer
     from engine.runner import Runner
 
     folder = find_model(model)
     # The cache is reserved when the engine is built: how much a token takes is known only then.
-    runner = Runner(folder, EngineConfig(model=str(folder), dtype=dtype, num_threads=threads,
+    runner = Runner(folder, EngineConfig(model=str(folder), device=device, dtype=dtype, num_threads=threads,
                                          scheduler=bench_config(num_blocks=8)))
-    num_blocks = max(8, POOL_BYTES // (BLOCK_SIZE * runner.model_info.bytes_per_token))
+    if device == "cuda":
+        num_blocks = runner.profile_num_blocks()
+    else:
+        num_blocks = max(8, POOL_BYTES // (BLOCK_SIZE * runner.model_info.bytes_per_token))
     return runner, Tokenizer.load(folder), bench_config(num_blocks)
 
 
@@ -76,6 +84,7 @@ def bench_config(num_blocks: int) -> SchedulerConfig:
 
 def warm_up(engine: Engine) -> None:
     """Prompts and decodes in small and in large batches, so that whatever is made at first use is made."""
+    engine.warm_up()
     for count, length in ((1, 24), (8, 200)):
         for number in range(count):
             engine.add_request([(number * 31 + i) % 97 for i in range(length)],
@@ -178,9 +187,12 @@ def median_figures(all_figures: list[Figures]) -> Figures:
 
 
 def measure_engine(runner: ModelRunner, tokenizer: Tokenizer, config: SchedulerConfig, workload: RequestFile, *,
-                   arrivals: bool = False, repeats: int = 3) -> Figures:
-    """Serve the workload ``repeats`` times with one engine; the figures are medians, ``runs`` are tokens a second."""
-    engine = Engine(runner, tokenizer, config)
+                   arrivals: bool = False, repeats: int = 3, knobs: Mapping[str, KnobValue] | None = None) -> Figures:
+    """Serve the workload ``repeats`` times with one engine; the figures are medians, ``runs`` are tokens a second.
+
+    ``knobs`` are those of the device.
+    """
+    engine = Engine(runner, tokenizer, config, knobs)
     warm_up(engine)
     passes = [figures_of(serve(engine, workload, arrivals=arrivals)) for _ in range(repeats)]
     return {
@@ -194,16 +206,18 @@ def measure_engine(runner: ModelRunner, tokenizer: Tokenizer, config: SchedulerC
         "dtype": runner.model_info.dtype,
         "threads": runner.num_threads,
         "forward_path": getattr(runner, "forward_path", ""),
+        **(knobs or {}),
     }
 
 
 def run_engine_bench(*, workload: str, model: str | None = None, dtype: str = "bfloat16", threads: int = 0,
-                     arrivals: bool = False, repeats: int = 3, as_json: bool = False) -> int:
+                     device: str = "cpu", knobs: Mapping[str, KnobValue] | None = None, arrivals: bool = False,
+                     repeats: int = 3, as_json: bool = False) -> int:
     """Measure and print. Returns the exit status; raises :class:`WorkloadFileError` for a workload that is none."""
     loaded = load_workload(workload)
     print(f"{loaded.name}: {len(loaded.requests)} requests, {loaded.num_prompt_tokens:,} prompt tokens; loading the "
           "model ...", file=sys.stderr)
-    runner, tokenizer, config = load_runner(model, dtype, threads)
-    print_figures(measure_engine(runner, tokenizer, config, loaded, arrivals=arrivals, repeats=repeats),
+    runner, tokenizer, config = load_runner(model, dtype, threads, device)
+    print_figures(measure_engine(runner, tokenizer, config, loaded, arrivals=arrivals, repeats=repeats, knobs=knobs),
                   as_json=as_json)
     return 0

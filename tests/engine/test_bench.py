@@ -98,6 +98,23 @@ class TestEngine:
         assert 0 < figures["step_p50_ms"] <= figures["seconds"] * 1e3
         assert 0 < figures["ttft_p50_ms"] <= figures["ttft_p99_ms"] <= figures["seconds"] * 1e3
 
+    def test_how_a_gpu_runs_a_step_is_passed_on_and_told(self, monkeypatch: pytest.MonkeyPatch, tokenizer: Tokenizer,
+                                                         capsys: pytest.CaptureFixture[str]) -> None:
+        runner, asked = TokenRunner(), []
+        monkeypatch.setattr(workload, "load_runner", lambda *given: asked.append(given) or (runner, tokenizer, CONFIG))
+        monkeypatch.setattr(workload, "load_workload", lambda _: small())
+        assert main(["bench", "engine", "--workload", "mixed32", "--repeats", "1", "--device", "cuda",
+                     "--enforce-eager", "--json"]) == 0
+        assert asked == [(None, "bfloat16", 0, "cuda")]
+        assert dict(runner.turned) == {"enforce_eager": True, "overlap": False}
+        assert json.loads(capsys.readouterr().out)["enforce_eager"] is True
+
+    @pytest.mark.parametrize("option", ["--enforce-eager", "--overlap"])
+    def test_a_cpu_has_no_such_options(self, option: str, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["bench", "engine", "--workload", "mixed32", option]) == 2
+        assert capsys.readouterr().err == (
+            f"cutaway: {option}: that is about how a GPU runs a step; it needs --device cuda\n")
+
     def test_each_pass_begins_with_an_empty_prefix_cache(self, tokenizer: Tokenizer) -> None:
         engine = Engine(TokenRunner(), tokenizer, CONFIG)
         passes = [serve(engine, small()) for _ in range(3)]

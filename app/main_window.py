@@ -227,6 +227,7 @@ class MainWindow(QMainWindow):
         self.selection.hover()
         self.selection.visible.release()
         self.knobs.set_enabled_live(isinstance(session, LiveSession))
+        self.knobs.show_group("device", session is not None and session.on_gpu)
         requests = self.panels["requests"]
         assert isinstance(requests, RequestList)
         requests.set_can_abort(isinstance(session, LiveSession))

@@ -11,6 +11,7 @@ from dataclasses import replace
 from app.engine_texts import say
 from app.panels import INTERVALS_S
 from app.recorder_feed import RecorderFeed
+from app.run_facts import about_run
 from app.session import LiveSession, Session
 from engine.trace.knobs import KnobValue
 from widgets.knob_panel import KnobPanel
@@ -140,7 +141,8 @@ def transport_status(session: Session | None) -> TransportStatus:
         source=source_kind(session), model=_model(session), scenario=_scenario(session), playing=t.playing,
         following=t.following, step=t.step, first_step=t.first_step, last_step=t.last_step,
         series=source.series if source is not None else None, speed=t.speed, pacing=t.pacing, until=t.until,
-        loop=(t.loop_start, t.loop_end), notes=session.notes.steps, recording="unavailable")
+        loop=(t.loop_start, t.loop_end), notes=session.notes.steps, recording="unavailable",
+        about=about_run(source.info) if source is not None else "")
     if not isinstance(session, LiveSession):
         return status
     feed, engine = session.recorder, session.engine

@@ -100,6 +100,11 @@ class Session:
     def source(self) -> RunSource | None:
         return self._steps.source
 
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the run is, or was, on a GPU."""
+        return self.source is not None and self.source.info.machine.on_gpu
+
     def hold_source(self) -> Callable[[], None]:
         """Keep the source open for somebody else, even when the session is closed, until what this returns is called.
 
@@ -306,6 +311,10 @@ class LiveSession(Session):
                        self.spec.seed, self.spec.max_model_len, knobs)
         run = LiveHistory(info)
         return View(run.state, None, run.series, run.timeline, True, time.perf_counter())
+
+    @property
+    def on_gpu(self) -> bool:
+        return self.spec.device != "cpu"
 
     @property
     def history(self) -> LiveHistory | None:

@@ -8,8 +8,10 @@ from PySide6.QtCore import QObject
 
 from app.engine_texts import say
 from app.session import LiveSession, ReplaySession, Session
+from widgets.inspector_facts import mode_text
 from widgets.painting import format_bytes, format_int, format_number, format_percent
 from widgets.status_strip import StatusItem, StatusStrip
+from widgets.view import View
 
 RATE_WINDOW = 64
 """Steps over which rates are taken."""
@@ -53,6 +55,7 @@ class StripFeed(QObject):
         hits = counters.hit_tokens / counters.queried_tokens if counters.queried_tokens else math.nan
         return [
             engine,
+            *self._mode(view),
             StatusItem(self.tr("output"), f"{format_number(rates.output_tokens_per_s, 0)} tok/s",
                        tooltip=self.tr("Output tokens of all requests a second, over the last {n} steps").format(
                            n=RATE_WINDOW)),
@@ -66,6 +69,15 @@ class StripFeed(QObject):
             StatusItem(self.tr("frame"), f"{format_number(frame_ms, 0)} ms",
                        tooltip=self.tr("What drawing a frame takes; engine and window share one interpreter lock")),
         ]
+
+    def _mode(self, view: View) -> list[StatusItem]:
+        """How the forward pass of the step ran; a CPU has only one way."""
+        if view.events is None or not view.events.mode:
+            return []
+        return [StatusItem(self.tr("step"), view.events.mode, tooltip=mode_text(view.events.mode) + "\n\n" + self.tr(
+            "Launching a kernel takes the CPU some microseconds, and a step of a small batch has hundreds of kernels "
+            "that are done in less. A CUDA graph is recorded once for a batch size and then launched whole: where "
+            "every request decodes, the GPU no longer waits for launches. The knob enforce_eager turns graphs off."))]
 
     def _right(self) -> list[StatusItem]:
         session = self._session

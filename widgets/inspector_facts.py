@@ -146,6 +146,16 @@ def _touch_text(touch: Touch, step: int) -> str:
     return word.format(step=format_int(step))
 
 
+def mode_text(mode: str) -> str:
+    """How a step's forward pass ran on a GPU, in words; one that is not known as it is."""
+    kind, _, size = mode.partition(" ")
+    text = {"eager": QCoreApplication.translate("Inspector", "eager, kernel by kernel"),
+            "graph": QCoreApplication.translate("Inspector", "CUDA graph of size {size}"),
+            "capture": QCoreApplication.translate("Inspector", "CUDA graph of size {size}, captured on the way"),
+            }.get(kind)
+    return text.format(size=size) if text is not None and bool(size) == (kind != "eager") else mode
+
+
 def step_facts(events: StepEvents, state: EngineState) -> Facts:
     """A step: what was scheduled, why it ended there, and what else happened."""
     tokens = sum(s.num_tokens for s in events.scheduled)
@@ -165,6 +175,8 @@ def step_facts(events: StepEvents, state: EngineState) -> Facts:
     facts.append((QCoreApplication.translate("Inspector", "free blocks"), QCoreApplication.translate(
         "Inspector", "{free} of {all}").format(free=format_int(events.free_blocks_after),
                                                all=format_int(state.num_blocks - 1))))
+    if events.mode:
+        facts.append((QCoreApplication.translate("Inspector", "forward pass"), mode_text(events.mode)))
     hits = sum(s.hit_tokens for s in events.scheduled)
     evicted = sum(len(e.blocks) for e in events.pool if isinstance(e, Evicted))
     for name, text in (

@@ -38,7 +38,8 @@ class TransportStatus:
     ``speed`` is a factor with ``pacing`` "clock" and steps a second with "steps". ``until`` is a condition's name or
     "". ``loop`` holds the ends of the range that is repeated, ``notes`` the steps with notes. ``stage`` and
     ``fraction`` (0 to 1, None if unknown) tell of loading; ``message`` says why a source failed. ``recording`` is
-    "off", "on", "ending" (the rest of it is being written), "failed" or "unavailable" (a replay).
+    "off", "on", "ending" (the rest of it is being written), "failed" or "unavailable" (a replay). ``about`` tells of
+    the run as a whole, in lines.
     """
 
     source: Source = "none"
@@ -64,6 +65,7 @@ class TransportStatus:
     record_dropped: int = 0
     record_path: str = ""
     record_error: str = ""
+    about: str = ""
 
     @property
     def behind(self) -> int:
@@ -266,7 +268,7 @@ class TransportBar(QWidget):
         self.chip.show_source(s.source, s.fraction)
         self.chip.setToolTip(self._source_tip(s))
         self.title.set_pieces(self._title_pieces(s))
-        self.title.setToolTip(self.title.text)
+        self.title.setToolTip(f"{self.title.text}\n\n{s.about}" if s.about else self.title.text)
         self._show_run(s)
         has_steps = s.last_step >= s.first_step
         for button in (self.first, self.back, self.last, self.notes):

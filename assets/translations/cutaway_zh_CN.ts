@@ -1871,6 +1871,18 @@
         <translation>第 {step} 步因抢占收回</translation>
     </message>
     <message>
+        <source>eager, kernel by kernel</source>
+        <translation>eager，逐个 kernel 启动</translation>
+    </message>
+    <message>
+        <source>CUDA graph of size {size}</source>
+        <translation>CUDA graph，大小 {size}</translation>
+    </message>
+    <message>
+        <source>CUDA graph of size {size}, captured on the way</source>
+        <translation>CUDA graph，大小 {size}，这一步才录制</translation>
+    </message>
+    <message>
         <source>tokens</source>
         <translation>token</translation>
     </message>
@@ -1901,6 +1913,10 @@
     <message>
         <source>{free} of {all}</source>
         <translation>{free} / {all}</translation>
+    </message>
+    <message>
+        <source>forward pass</source>
+        <translation>前向计算</translation>
     </message>
     <message>
         <source>knobs</source>
@@ -2880,6 +2896,61 @@
     </message>
 </context>
 <context>
+    <name>RunFacts</name>
+    <message>
+        <source>{architecture}, {parameters} million parameters in {dtype}</source>
+        <translation>{architecture}，{parameters} 百万参数，{dtype}</translation>
+    </message>
+    <message>
+        <source>{layers} layers, {heads} heads of {size} ({kv_heads} for KV), {bytes} of KV a token</source>
+        <translation>{layers} 层，{heads} 个 head（KV {kv_heads} 个），每个 {size} 维；每个 token 的 KV 占 {bytes}</translation>
+    </message>
+    <message>
+        <source>on {device}</source>
+        <translation>运行于 {device}</translation>
+    </message>
+    <message>
+        <source>on {processor}, threads: {threads} on {cores} cores</source>
+        <translation>运行于 {processor}，{cores} 个核心上的 {threads} 个线程</translation>
+    </message>
+    <message>
+        <source>forward pass: {path}</source>
+        <translation>前向计算：{path}</translation>
+    </message>
+    <message>
+        <source>weights {size}</source>
+        <translation>权重 {size}</translation>
+    </message>
+    <message>
+        <source>KV pool {size}</source>
+        <translation>KV 池 {size}</translation>
+    </message>
+    <message>
+        <source>activations of a full step {size}</source>
+        <translation>满载一步的激活值 {size}</translation>
+    </message>
+    <message>
+        <source>CUDA graphs about {size}</source>
+        <translation>CUDA graph 约 {size}</translation>
+    </message>
+    <message>
+        <source>the rest of the process {size}</source>
+        <translation>进程其余部分 {size}</translation>
+    </message>
+    <message>
+        <source>memory at the start: {parts}</source>
+        <translation>开始时的内存：{parts}</translation>
+    </message>
+    <message>
+        <source>, </source>
+        <translation>，</translation>
+    </message>
+    <message>
+        <source>gpu_memory_utilization {share}: so much of the GPU&apos;s {total} was to be used</source>
+        <translation>gpu_memory_utilization {share}：GPU 的 {total} 中准备使用的份额</translation>
+    </message>
+</context>
+<context>
     <name>Scrubber</name>
     <message>
         <source>Steps</source>
@@ -2930,15 +3001,15 @@
     </message>
     <message>
         <source>Leave the prompts out of recordings</source>
-        <translation type="unfinished"></translation>
+        <translation>录像中不保存 prompt 的内容</translation>
     </message>
     <message>
         <source>The program was started with --no-prompt-text: no recording holds prompts.</source>
-        <translation type="unfinished"></translation>
+        <translation>程序以 --no-prompt-text 启动：任何录像都不保存 prompt。</translation>
     </message>
     <message>
         <source>For a demonstration with something private in it: recordings that begin from now on hold only how long prompts are. The answers stay in them. Such a recording cannot be run again.</source>
-        <translation type="unfinished"></translation>
+        <translation>用于含有私密内容的演示：从现在起开始的录像只保存 prompt 的长度，回答仍会保存。这样的录像不能重新运行。</translation>
     </message>
     <message>
         <source>Theme</source>
@@ -3120,6 +3191,14 @@
         <translation>绘制一帧的耗时；引擎与窗口共用一把解释器锁</translation>
     </message>
     <message>
+        <source>step</source>
+        <translation>步</translation>
+    </message>
+    <message>
+        <source>Launching a kernel takes the CPU some microseconds, and a step of a small batch has hundreds of kernels that are done in less. A CUDA graph is recorded once for a batch size and then launched whole: where every request decodes, the GPU no longer waits for launches. The knob enforce_eager turns graphs off.</source>
+        <translation>启动一个 kernel 要花 CPU 几微秒，而小 batch 的一步里有几百个更快就算完的 kernel。CUDA graph 按 batch 大小录制一次，之后整体启动：所有请求都在 decode 时，GPU 不再等待启动。旋钮 enforce_eager 可关闭 graph。</translation>
+    </message>
+    <message>
         <source>{n} dropped</source>
         <translation>丢失 {n}</translation>
     </message>
@@ -3145,7 +3224,7 @@
     </message>
     <message>
         <source>without prompts</source>
-        <translation type="unfinished"></translation>
+        <translation>不含 prompt</translation>
     </message>
 </context>
 <context>

@@ -267,6 +267,10 @@ class MachineInfo(msgspec.Struct):
     python: str = ""
     torch: str = ""
 
+    @property
+    def on_gpu(self) -> bool:
+        return self.device not in ("", "cpu")
+
 
 class MemoryInfo(msgspec.Struct):
     """Where memory went when the run began, in bytes; 0 is not known.

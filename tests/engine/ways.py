@@ -145,7 +145,7 @@ def _step(scheduler: Scheduler, runner: Runner, reference: Reference, outcome: O
             outcome.hit_tokens += entry.hit_tokens
             if entry.request.request_id == "main" and not entry.request.num_output_tokens:
                 outcome.chunks.append(entry.num_tokens)
-        with _remembered_logits(runner) as rows:
+        with remembered_logits(runner) as rows:
             tokens = runner.execute(plan)
         sampled = [entry.request for entry in plan.scheduled if entry.samples]
         logits = rows[0] if rows else torch.empty(0)
@@ -160,14 +160,15 @@ def _step(scheduler: Scheduler, runner: Runner, reference: Reference, outcome: O
 
 
 @contextmanager
-def _remembered_logits(runner: Runner) -> Iterator[list[torch.Tensor]]:
+def remembered_logits(runner: Runner) -> Iterator[list[torch.Tensor]]:
+    """The logits of each step that is executed meanwhile: a list that grows."""
     rows: list[torch.Tensor] = []
     path = runner._forward_path
     forward = path.forward
 
     def remember(step: StepInput) -> torch.Tensor:
         logits = forward(step)
-        rows.append(logits.clone())
+        rows.append(logits.clone().cpu())
         return logits
 
     path.forward = remember  # type: ignore[method-assign]

@@ -1,0 +1,166 @@
+"""The check for a GPU runs to its end without one, and on a machine that lacks what only the window needs."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from tests.gpu import stand_ins
+from tests.gpu.check import PARTS, main
+from tests.gpu.report import Report, Row, Section
+
+ROOT = Path(__file__).resolve().parents[2]
+
+ABSENT = ("PySide6", "pyqtgraph", "numba", "llvmlite", "gguf", "mcap", "zstandard", "msgspec", "psutil", "platformdirs",
+          "perfetto", "av", "pytest", "hypothesis")  # fmt: skip
+"""What the check must do without."""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_the_reduced_mode_runs_to_its_end(tmp_path: Path) -> None:
+    pytest.importorskip("triton")
+    (tmp_path / "sitecustomize.py").write_text(f"import sys\nfor name in {ABSENT!r}:\n    sys.modules[name] = None\n")
+    environment = os.environ | {"PYTHONPATH": str(tmp_path), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "tests.gpu.check", "--device", "cpu", "--json", str(tmp_path / "found.json")]
+    run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=390)
+    print(run.stdout, run.stderr[-6000:])
+    assert run.returncode == 0, "see the output above"
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert found["ok"]
+    assert found["failures"] == []
+    assert "mean nothing" in found["about"]["device"]
+    assert found["about"]["stand-ins"].startswith("msgspec, psutil")
+    assert not {"copy", "matrix product"} & found["about"].keys(), "no ceilings are measured on a CPU"
+    rows = found["rows"]
+    assert sum(row["ok"] is True for row in rows) >= 20
+    assert not any(row["share"] for row in rows)
+    names = {(row["section"], row["name"]) for row in rows}
+    assert {section for section, _ in names} == {
+        "kernels agree with float32", "the engine is right", "kernels", "tiny", "tiny serving"}
+    assert {("tiny", f"decode, batch {batch}, context 20") for batch in (1, 3)} <= names
+    assert {("tiny serving", f"2 requests, {mode}") for mode in
+            ("graphs", "no graphs", "graphs, overlap", "transformers")} <= names  # fmt: skip
+    assert all(row["seconds"] > 0 for row in rows if row["ok"] is None)
+
+
+def test_without_a_gpu_it_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("there is one")
+    assert main([]) == 2
+    assert "no usable NVIDIA GPU" in capsys.readouterr().err
+
+
+def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    assert main(["--device", "cpu"]) == 2
+    assert "Missing here: transformers. Needed are numpy, torch" in capsys.readouterr().err
+
+
+def _child_of(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
+    """Parts are ``program`` from now on."""
+    plain = subprocess.Popen
+
+    def popen(command: list[str], **options: Any) -> Any:
+        return plain([sys.executable, "-c", program], **options)
+
+    monkeypatch.setattr("tests.gpu.check.subprocess.Popen", popen)
+
+
+def _run(tmp_path: Path, parts: str) -> tuple[int, dict[str, Any]]:
+    status = main(["--device", "cpu", "--only", parts, "--json", str(tmp_path / "found.json")])
+    return status, json.loads((tmp_path / "found.json").read_text())
+
+
+def test_a_part_that_hangs_is_ended_and_what_it_told_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _child_of(monkeypatch, "import json, time; print('not ours');"
+              "print(json.dumps({'row': {'section': 's', 'name': 'n', 'ok': True}}), flush=True); time.sleep(60)")
+    for name, value in (("GRACE", 0.5), ("SLOWER", 1.0), ("PARTS", dict.fromkeys(PARTS, 1.5))):
+        monkeypatch.setattr(f"tests.gpu.check.{name}", value)
+    status, found = _run(tmp_path, "speed")
+    assert status == 1
+    assert [row["name"] for row in found["rows"]] == ["n"]
+    assert found["failures"] == ["speed: ended after 2 s"]
+    assert "FAILED speed: ended after 2 s" in capsys.readouterr().out
+
+
+def test_a_part_that_dies_has_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _child_of(monkeypatch, "import os; os.abort()")
+    status, found = _run(tmp_path, "engine")
+    assert status == 1
+    assert found["failures"] == ["engine: its process ended with status -6"]
+
+
+def test_a_check_that_does_not_hold_is_told() -> None:
+    from tests.gpu.kernels import Outcome, _add_row
+
+    report = Report()
+    _add_row(report, "kind", {"kind 64": Outcome(0.5, 3), "kind 80": Outcome(1.5, 3), "kind 96": "ValueError: no"})
+    assert report.rows[0].ok is False
+    assert report.rows[0].note == "96: ValueError: no; 80: error 1.5 of what is allowed"
+    _add_row(report, "nan", {"nan 64": Outcome(float("nan"), 1)})
+    assert report.rows[1].ok is False
+    _add_row(report, "nothing came", {"nothing 64": None})
+    assert report.rows[2].ok is False
+    _add_row(report, "good", {"good 64": Outcome(1.0, 1)})
+    assert report.rows[3].ok is True
+    assert len(report.failures) == 3
+    assert report.table().count("FAILED") == 6
+
+
+def test_figures_that_are_missing_are_no_failure() -> None:
+    report = Report(sections=[Section("speed", 9.0, 9.0, "out of time: not all")])
+    assert report.failures == []
+    assert "out of time: not all" in report.table()
+
+
+def test_the_table_says_rates_and_shares() -> None:
+    report = Report()
+    report.add(Row("kernels", "copying", seconds=2e-3, moved=4e9, share=0.5, of="copy"))
+    report.add(Row("kernels", "multiplying", seconds=1.0, operations=5e14, tokens=1000, share=0.613, of="product"))
+    lines = report.table().splitlines()
+    assert [line.split() for line in lines if "ing" in line][:2] == [
+        ["copying", "2.00", "ms", "4.00", "GB", "2,000.0", "GB/s", "50%", "copy"],
+        ["multiplying", "1.00", "s", "500.0", "TF/s", "1,000", "61%", "product"]]  # fmt: skip
+
+
+def test_stand_ins_are_records_enough() -> None:
+    msgspec: ModuleType = stand_ins._msgspec()
+    for name in ("msgspec.msgpack", "msgspec.structs"):
+        sys.modules.pop(name)
+    struct: Any = msgspec.Struct
+
+    class Point(struct, gc=False):  # type: ignore[misc]
+        x: int
+        names: list[str] = []  # noqa: RUF012
+        y: int = 5
+
+    class Same(struct, eq=False):  # type: ignore[misc]
+        x: int
+
+    a, b = Point(1), Point(x=1, y=5)
+    assert a == b
+    a.names.append("a")
+    assert (b.names, Point(1).names) == ([], [])
+    assert a != b
+    moved = msgspec.structs.replace(a, x=2)
+    assert (moved.x, moved.names, a.x) == (2, ["a"], 1)
+    assert copy.copy(a) == a
+    assert Same(1) != Same(1)
+    assert len({Same(1), Same(1)}) == 2
+    with pytest.raises(TypeError):
+        Point()
+    with pytest.raises(RuntimeError, match="not installed"):
+        msgspec.msgpack.Encoder().encode(a)

@@ -72,6 +72,7 @@ class Banner(QWidget):
             button.clicked.connect(self.dismiss)
             button.clicked.connect(lambda _checked=False, act=act: act())
             self._actions.addWidget(button)
+            QWidget.setTabOrder(self._close, button)  # and not after everything else in the window
         self._timer.stop()
         if passing or (status in ("info", "good") and not actions):
             self._timer.start(INFO_SHOWN_MS)

@@ -143,7 +143,9 @@ class Docks(QObject):
             self._limit()
             state = self._settings.layout_state(self.current)
             self._touched = state is not None and self._window.restoreState(state)
-            if not self._touched:
+            if self._touched:
+                self._fit(self._settings.layout_sizes(self.current))
+            else:
                 self._arrange()
         finally:
             self._busy = False
@@ -152,7 +154,17 @@ class Docks(QObject):
     def keep(self) -> None:
         """Remember what the user changed in the layout in force."""
         if self._touched:
-            self._settings.save_layout_state(self.current, self._window.saveState())
+            window = self._window
+            sizes = {name: (dock.width() / window.width(), dock.height() / window.height())
+                     for name, dock in self.docks.items() if dock.isVisible() and not dock.isFloating()}
+            self._settings.save_layout_state(self.current, window.saveState(), sizes)
+
+    def _fit(self, sizes: dict[str, tuple[float, float]]) -> None:
+        """The window may have another size than when the layout was left: the panels' shares of it are the same."""
+        docks = [(self.docks[name], size) for name, size in sizes.items() if name in self.docks]
+        for index, length, orientation in ((0, self._window.width(), _H), (1, self._window.height(), _V)):
+            self._window.resizeDocks([dock for dock, _ in docks], [round(size[index] * length) for _, size in docks],
+                                     orientation)
 
     def reset(self) -> None:
         """The layout in force as designed: every panel in its place, type as large as it was."""
@@ -195,8 +207,8 @@ class Docks(QObject):
         """Every panel in its place."""
         d, window = self.docks, self._window
         for dock in d.values():
-            window.removeDockWidget(dock)
             dock.setFloating(False)
+            window.removeDockWidget(dock)
         heads = [rows[0][1][0] for _, rows in self.layout.columns]
         window.addDockWidget(Qt.DockWidgetArea.LeftDockWidgetArea, d[heads[0]])
         for before, head in pairwise(heads):

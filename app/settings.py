@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
 
 from PySide6.QtCore import QByteArray, QLocale, QSettings
@@ -100,9 +102,21 @@ class Settings:
             return None
         return state if isinstance(state, QByteArray) and not state.isEmpty() else None
 
-    def save_layout_state(self, name: str, state: QByteArray | None) -> None:
+    def save_layout_state(self, name: str, state: QByteArray | None,
+                          sizes: Mapping[str, tuple[float, float]] | None = None) -> None:
+        """``sizes`` are the panels' widths and heights as shares of the window's."""
         self._set(f"layouts/{name}/version", LAYOUT_VERSION)
         self._set(f"layouts/{name}/state", state if state is not None else QByteArray())
+        self._set(f"layouts/{name}/sizes", json.dumps(dict(sizes or {})))
+
+    def layout_sizes(self, name: str) -> dict[str, tuple[float, float]]:
+        """What :meth:`save_layout_state` was told, as far as it makes sense."""
+        try:
+            found = json.loads(str(self._get(f"layouts/{name}/sizes") or "{}"))
+            return {str(panel): (min(1.0, max(0.0, float(width))), min(1.0, max(0.0, float(height))))
+                    for panel, (width, height) in found.items()}
+        except (ValueError, TypeError, AttributeError):
+            return {}
 
     def layout_scale(self, name: str) -> float | None:
         """How large the user made type in layout ``name``, None as long as it is as designed."""

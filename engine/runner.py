@@ -25,6 +25,7 @@ from engine.sampler import Sampler
 from engine.step_input import InputMaker, StepInput
 from engine.trace.events import Logprobs, MemoryInfo, ModelInfo
 from engine.trace.knobs import KnobValue
+from engine.trace.source import Notice
 
 if TYPE_CHECKING:
     import torch
@@ -118,11 +119,14 @@ class Runner:
         from engine.model.weights import load_weights
 
         if config.dtype not in _DTYPES:
-            raise RunnerError(f"the dtype {config.dtype!r} is not one of {', '.join(_DTYPES)}")
+            raise RunnerError(Notice("The dtype {dtype} is not one of {known}.", dtype=config.dtype,
+                                     known=", ".join(_DTYPES)))
         if config.device not in ("cpu", "cuda"):
-            raise RunnerError(f"the device {config.device!r} is not one of cpu, cuda")
+            raise RunnerError(Notice("The device {device} is not one of {known}.", device=config.device,
+                                     known="cpu, cuda"))
         if config.device == "cuda" and not torch.cuda.is_available():
-            raise RunnerError("the device cuda was asked for, but this machine has no usable NVIDIA GPU; use cpu")
+            raise RunnerError(Notice("The device cuda was asked for, but this machine has no usable NVIDIA GPU; use "
+                                     "cpu."))
         self.num_threads = config.num_threads if config.num_threads > 0 else default_num_threads(watched=False)
         self._thread = 0
         self._claim_thread()
@@ -215,7 +219,7 @@ class Runner:
                 lambda: self._run_made_up(full), lambda: self._run_made_up(decode))
             return blocks_that_fit(self.memory_use, size * self.model_info.bytes_per_token)
         except NoRoom as problem:
-            raise RunnerError(str(problem)) from None
+            raise RunnerError(problem.args[0]) from None
 
     def release(self) -> None:
         """Forget the engine that was served: its requests, its KV cache, whoever was told of progress.

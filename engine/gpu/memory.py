@@ -15,6 +15,7 @@ import torch
 
 from engine.gpu.device import Device, Memory
 from engine.trace.knobs import knob
+from engine.trace.source import Notice
 
 GRAPH_BYTES = 8 << 20
 """An allowance for what the driver keeps of a captured graph, apart from its intermediate results."""
@@ -51,8 +52,8 @@ def profile(device: Device, before: Memory, utilization: float, num_graphs: int,
         decode = _peak_of(decode_step, device)
         full = _peak_of(full_step, device)
     except torch.OutOfMemoryError:
-        raise NoRoom("a full step does not fit into the GPU's memory; lower max_num_batched_tokens or max_num_seqs, or "
-                     "choose a smaller model or dtype") from None
+        raise NoRoom(Notice("A full step does not fit into the GPU's memory. Lower max_num_batched_tokens or "
+                            "max_num_seqs, or choose a smaller model or dtype.")) from None
     device.release()
     return share_out(utilization, before, device.memory(), activations=max(full, decode),
                      graphs=estimate_graphs(num_graphs, decode))
@@ -103,11 +104,13 @@ def blocks_that_fit(use: MemoryUse, block_bytes: int) -> int:
     """How many blocks the KV cache gets, within what the knob can be turned to. Raises :class:`NoRoom`."""
     blocks, range_of = use.cache // block_bytes, knob("num_blocks")
     if blocks < range_of.minimum:
-        raise NoRoom(
-            f"no room for a KV cache: of {_gib(use.budget)} GiB ({use.budget / use.total:.0%} of the GPU's "
-            f"{_gib(use.total)} GiB) weights take {_gib(use.weights)}, a full step {_gib(use.activations)}, CUDA "
-            f"graphs {_gib(use.graphs)} and the rest of the process {_gib(use.other)}; raise gpu_memory_utilization, "
-            "lower max_num_batched_tokens or max_num_seqs, or choose a smaller model or dtype")
+        raise NoRoom(Notice(
+            "There is no room for a KV cache: of {budget} GiB ({share} of the GPU's {total} GiB) weights take "
+            "{weights}, a full step {activations}, CUDA graphs {graphs} and the rest of the process {other}. Raise "
+            "gpu_memory_utilization, lower max_num_batched_tokens or max_num_seqs, or choose a smaller model or dtype.",
+            budget=_gib(use.budget), share=f"{use.budget / use.total:.0%}", total=_gib(use.total),
+            weights=_gib(use.weights), activations=_gib(use.activations), graphs=_gib(use.graphs),
+            other=_gib(use.other)))
     return int(min(blocks, range_of.maximum))
 
 

@@ -108,6 +108,11 @@ def test_language_and_theme_count_before_and_after_the_command() -> None:
     assert build_parser().parse_args(["open", "x"]).lang is None
 
 
+def test_the_layouts_of_the_command_line_are_those_of_the_window() -> None:
+    assert tuple(LAYOUTS) == LAYOUT_NAMES
+    assert build_parser().parse_args(["open", "x", "--layout", "stage"]).layout == "stage"
+
+
 def test_version_and_help_say_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
     for argument in ("--version", "--help"):
         with pytest.raises(SystemExit) as end:
@@ -158,7 +163,7 @@ def test_open_shows_a_recording_and_imports_no_torch(recording: Path, tmp_path: 
     code = ("import sys; from app.cli import main; status = main(sys.argv[1:]);"
             "print('torch' in sys.modules, 'transformers' in sys.modules); sys.exit(status)")
     done = cutaway("open", recording, "--step", 120, "--exit-after", 0.5, "--screenshot", picture, "--theme", "light",
-                   "--lang", "zh", code=code)
+                   "--lang", "zh", "--layout", "stage", code=code)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "False False"
     assert picture.read_bytes().startswith(b"\x89PNG")
@@ -268,7 +273,7 @@ def test_a_gpu_that_is_not_there_is_told_in_one_line() -> None:
     assert done.returncode == 1
     assert done.stdout == ""
     assert done.stderr.splitlines()[-1] == (
-        "cutaway: the device cuda was asked for, but this machine has no usable NVIDIA GPU; use cpu")
+        "cutaway: The device cuda was asked for, but this machine has no usable NVIDIA GPU; use cpu.")
     assert "Traceback" not in done.stderr
 
 

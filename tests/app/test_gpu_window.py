@@ -155,7 +155,7 @@ def test_the_title_tells_of_the_run(window: MainWindow, on_gpu: Any, live: Any, 
     session = on_gpu()
     qtbot.waitUntil(lambda: "Some GPU" in window.transport.title.toolTip())
     tip = window.transport.title.toolTip()
-    for part in ("8,000 million parameters", "32 layers", "triton (cuda)", "weights 2.5 GB", "KV pool 30.0 GB",
+    for part in ("8.0B parameters", "32 layers", "triton (cuda)", "weights 2.5 GB", "KV pool 30.0 GB",
                  "CUDA graphs about 300.0 MB", "gpu_memory_utilization 0.9", "80.0 GB"):
         assert part in tip
     assert session.source is not None

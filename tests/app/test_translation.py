@@ -17,7 +17,7 @@ import pytest
 from PySide6.QtCore import QCoreApplication
 
 from app.application import make_application
-from app.engine_texts import KNOB_TEXTS, MODEL_TEXTS, RECORDING_TEXTS, REFUSAL_TEXTS, refusal_text, say
+from app.engine_texts import KNOB_TEXTS, MODEL_TEXTS, RECORDING_TEXTS, REFUSAL_TEXTS, RUNNER_TEXTS, refusal_text, say
 from app.key_list import key_groups
 from app.main_window import MainWindow
 from app.session import LiveSession
@@ -107,15 +107,22 @@ def test_the_compiled_file_is_up_to_date(tmp_path: Path) -> None:
     assert fresh.read_bytes() == TS.with_suffix(".qm").read_bytes()
 
 
-def test_the_lists_of_the_engines_texts_are_complete() -> None:
-    templates = set()
-    for path in (ROOT / "engine").rglob("*.py"):
+def templates_in(folder: str) -> set[str]:
+    """The templates of the notices that are made in the files of a folder."""
+    found = set()
+    for path in (ROOT / folder).rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Notice" and node.args:
                 assert isinstance(node.args[0], ast.Constant), f"{path.name}:{node.lineno}: a template must be literal"
-                templates.add(node.args[0].value)
-    assert len(templates) > 20
-    assert templates == {*RECORDING_TEXTS, *KNOB_TEXTS, *REFUSAL_TEXTS}
+                found.add(node.args[0].value)
+    return found
+
+
+def test_the_lists_of_the_engines_texts_are_complete() -> None:
+    engine, listed = templates_in("engine"), {*RECORDING_TEXTS, *KNOB_TEXTS, *REFUSAL_TEXTS, *RUNNER_TEXTS}
+    assert len(engine) > 20
+    assert engine - listed == set(), "not listed, so never translated"
+    assert listed - engine - templates_in("app") == set(), "said by nobody"
     assert {*TEXTS.values(), *STAGES.values()} - {"{reason}"} <= set(MODEL_TEXTS)
 
 

@@ -87,7 +87,7 @@ def test_a_step_that_does_not_fit_is_said() -> None:
     def too_large() -> None:
         raise torch.OutOfMemoryError
 
-    with pytest.raises(NoRoom, match=r"a full step does not fit.*lower max_num_batched_tokens or max_num_seqs"):
+    with pytest.raises(NoRoom, match=r"(?i)a full step does not fit.*lower max_num_batched_tokens or max_num_seqs"):
         profile(TellingDevice(0), EMPTY, 0.9, 0, too_large, lambda: None)
 
 
@@ -97,7 +97,7 @@ def test_blocks_stay_within_what_the_knob_takes() -> None:
     assert blocks_that_fit(use, 1024) == knob("num_blocks").maximum
     assert blocks_that_fit(replace(use, cache=8 * GIB), GIB) == 8
     with pytest.raises(NoRoom, match=r"no room for a KV cache: of 72.0 GiB \(90% of the GPU's 80.0 GiB\) weights take "
-                                     "0.0.*raise gpu_memory_utilization"):
+                                     "0.0.*Raise gpu_memory_utilization"):
         blocks_that_fit(replace(use, cache=8 * GIB - 1), GIB)
     with pytest.raises(NoRoom):
         blocks_that_fit(replace(use, cache=-5 * GIB), GIB)
@@ -161,7 +161,7 @@ def test_the_runner_counts_blocks_after_a_full_step(model: Path) -> None:
 
 
 def test_the_runner_says_what_to_do_where_nothing_is_left(model: Path) -> None:
-    with pytest.raises(RunnerError, match="raise gpu_memory_utilization, lower max_num_batched_tokens"):
+    with pytest.raises(RunnerError, match=r"(?i)raise gpu_memory_utilization, lower max_num_batched_tokens"):
         runner_on(model, TellingDevice(tensors=60 * GIB), utilization=0.5).profile_num_blocks()
 
 

@@ -139,9 +139,9 @@ def test_progress_is_told(folder: Path) -> None:
 
 
 def test_what_cannot_be_run_is_refused(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(RunnerError, match="'int8' is not one of bfloat16, float16, float32"):
+    with pytest.raises(RunnerError, match="int8 is not one of bfloat16, float16, float32"):
         Runner(folder, EngineConfig(dtype="int8"))
-    with pytest.raises(RunnerError, match="'tpu' is not one of cpu, cuda"):
+    with pytest.raises(RunnerError, match="tpu is not one of cpu, cuda"):
         Runner(folder, EngineConfig(device="tpu"))
     if not torch.cuda.is_available():
         with pytest.raises(RunnerError, match="no usable NVIDIA GPU; use cpu"):

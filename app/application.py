@@ -45,6 +45,7 @@ class WindowRequest:
     sweep: Path | None = None
     language: str | None = None
     theme: str | None = None
+    layout: str | None = None
     screenshot: Path | None = None
     exit_after: float | None = None
 
@@ -109,6 +110,8 @@ def run_application(request: WindowRequest) -> int:
     settings = Settings(remember=not request.scripted)
     themes.set(request.theme or settings.theme)  # what the command line asks for holds for this start only
     window = MainWindow(settings, Language(request.language or settings.language))
+    if request.layout is not None:
+        window.docks.choose(request.layout, remember=False)
     window.show()
     driver = _Driver(window, request, signals)
     signals.window = window

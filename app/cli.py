@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from engine.worker import RunSpec
 
 DEFAULT_SCENARIO = "shared-prefix"
+LAYOUT_NAMES = ("stage", "tune", "teach")
 DTYPES = ("bfloat16", "float16", "float32")
 
 
@@ -80,6 +81,7 @@ def _looks(default: str | None) -> _Parser:
     looks = _Parser(add_help=False)
     looks.add_argument("--lang", choices=("en", "zh"), default=default, help="language of the window")
     looks.add_argument("--theme", choices=("dark", "light"), default=default, help="theme of the window")
+    looks.add_argument("--layout", choices=LAYOUT_NAMES, default=default, help="layout of the window")
     return looks
 
 
@@ -338,7 +340,8 @@ def _run(arguments: argparse.Namespace) -> int:
 def _window(arguments: argparse.Namespace, **request: Any) -> int:
     from app.application import WindowRequest, run_application
 
-    return run_application(WindowRequest(language=arguments.lang, theme=arguments.theme, **request))
+    return run_application(WindowRequest(language=arguments.lang, theme=arguments.theme, layout=arguments.layout,
+                                         **request))
 
 
 def _generate(arguments: argparse.Namespace) -> int:

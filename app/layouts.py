@@ -124,13 +124,15 @@ class Docks(QObject):
     def layout(self) -> Layout:
         return LAYOUTS[self.current]
 
-    def choose(self, name: str) -> None:
-        """Put layout ``name`` in force, as the user left it. The panels are the same ones: they keep what they show."""
+    def choose(self, name: str, *, remember: bool = True) -> None:
+        """Put layout ``name`` in force, as the user left it. The panels are the same ones: they keep what they show.
+        ``remember`` it for the next start."""
         if name not in LAYOUTS or name == self.current:
             return
         self.keep()
         self.current = name
-        self._settings.layout_name = name
+        if remember:
+            self._settings.layout_name = name
         self.bring_back()
         self.chosen.emit(name)
 

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from app.cli import build_parser, main, parse_knobs
+from app.cli import LAYOUT_NAMES, build_parser, main, parse_knobs
+from app.layouts import LAYOUTS
 from engine.trace.history import LiveHistory
 from engine.trace.reader import RecordingError, open_recording
 from tests.app.conftest import STEPS

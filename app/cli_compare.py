@@ -226,7 +226,7 @@ def _sweep(arguments: argparse.Namespace, default_scenario: str) -> int:
         finally:
             progress.end()
     _print_points(points, arguments.json)
-    if status:
+    if status and points:
         print(f"cutaway: points that are left: {sweep.all_points - len(points)}; "
               f"cutaway sweep --resume --out {arguments.out} runs them", file=sys.stderr)
     return status

@@ -102,6 +102,8 @@ class CompareWindow(QWidget):
         self._others: tuple[dict[str, str], dict[str, str]] = ({}, {})  # a request's name in the other run
         self._deltas: list[RequestDelta] = []
         selection = Selection()
+        for shared in (selection, *(side.selection for side in self.sides)):
+            shared.setParent(self)  # with the window goes what is connected, and what that holds on to
         self.table, self.distribution = ChangeTable(selection), DistributionChart(selection)
         self.curves, self.delta_chart = CurvesChart(selection), DeltaChart(selection)
         self.play_button, self.back_button, self.on_button = IconButton("play", primary=True), IconButton("back"), \
@@ -315,8 +317,7 @@ class CompareWindow(QWidget):
         steps = self.alignment.steps(self.position)
         for side, step in zip(self.sides, steps, strict=True):
             side.show(step, now)
-        times = [int(s.source.series.end_ns[s.source.series.index_of(step)]) / 1e9 if step >= 0 else 0.0
-                 for s, step in zip(self.sides, steps, strict=True)]
+        times = [_seconds(side.source, step) for side, step in zip(self.sides, steps, strict=True)]
         self.where.setText(self.tr("step {a} · {b}   {s} s · {t} s").format(
             a=format_int(max(0, steps[0])), b=format_int(max(0, steps[1])), s=f"{times[0]:.2f}", t=f"{times[1]:.2f}"))
 
@@ -455,6 +456,12 @@ class CompareWindow(QWidget):
         if self._on_end is not None:
             self._on_end(self)
         super().closeEvent(event)
+
+
+def _seconds(run: RunSource, step: int) -> float:
+    """On the run's clock, at the end of a step; 0 where there is none."""
+    at = run.series.index_of(step) if step >= 0 else -1
+    return int(run.series.end_ns[at]) / 1e9 if at >= 0 else 0.0
 
 
 def _drawn_ms(values_ns: np.ndarray) -> np.ndarray:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from PySide6.QtCore import QEvent, Qt
+from PySide6.QtCore import QEvent
 from PySide6.QtGui import QCloseEvent
 from PySide6.QtWidgets import QDialog, QGridLayout, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
@@ -73,13 +73,13 @@ class RerunDialog(QDialog):
                  begin: Callable[[Task], bool], keep: Callable[[threading.Thread], object],
                  load: Loader = load_for, on_end: Callable[[RerunDialog], None] | None = None) -> None:
         super().__init__(parent)
-        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self._source, self._path, self._on_done, self._load, self._on_end = source, path, on_done, load, on_end
         self._begin, self._keep = begin, keep
         self.task = Task(self)
         self.task.done.connect(self._finish)
         self.task.failed.connect(lambda failure: self._end(lambda: say(failure), "bad"))
         self.task.cancelled.connect(lambda: self._end(lambda: self.tr("Cancelled: nothing was kept.")))
+        self.finished.connect(self._close_down)
         self.recorded = {name: source.info.knobs.get(name, KNOBS[name].default) for name in SCHEDULER_KNOBS}
         self.values = dict(self.recorded)
         self.controls: dict[str, Control] = {}
@@ -128,7 +128,7 @@ class RerunDialog(QDialog):
         buttons.addWidget(self.run_button)
         self.run_button.setDefault(True)
         self.run_button.clicked.connect(self.start)
-        self.close_button.clicked.connect(self._cancel)
+        self.close_button.clicked.connect(self.reject)
         column.addLayout(buttons)
         self.setMinimumWidth(640)
 
@@ -199,7 +199,7 @@ class RerunDialog(QDialog):
     def _finish(self, result: Any) -> None:
         self._set_busy(False)
         self._on_done(result.path, result.notes)
-        self.close()
+        self.accept()
 
     def _end(self, text: Callable[[], str], role: str = "secondary") -> None:
         self._set_busy(False)
@@ -220,16 +220,14 @@ class RerunDialog(QDialog):
             if needed > self.height():
                 self.resize(self.width(), needed)
 
-    def _cancel(self) -> None:
-        if self.busy:
-            self.task.cancel()
-        else:
-            self.close()
-
     # ---- Qt ------------------------------------------------------------------------------------------------------
 
     def reject(self) -> None:
-        self.close()
+        """Escape, and the button: first what runs, then the dialog."""
+        if self.busy:
+            self.task.cancel()
+        else:
+            super().reject()
 
     def changeEvent(self, event: QEvent) -> None:
         super().changeEvent(event)
@@ -238,9 +236,13 @@ class RerunDialog(QDialog):
 
     def closeEvent(self, event: QCloseEvent) -> None:
         self.task.close()
+        super().closeEvent(event)
+
+    def _close_down(self) -> None:
+        """It is closed, however that came: now it may go."""
         if self._on_end is not None:
             self._on_end(self)
-        super().closeEvent(event)
+        self.deleteLater()
 
 
 def _text(value: KnobValue) -> str:

@@ -7,7 +7,7 @@ stay, and ``sweep.json`` in its folder lists them; with it the sweep can be gone
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ from engine.rerun import RerunProgress, rerun
 from engine.scenario_run import ScenarioRun, run_scenario
 from engine.sweep_file import SavedSweep, key, write_sweep
 from engine.sweep_grid import SweepPoint, grid
-from engine.trace.knobs import KnobError
+from engine.trace.knobs import KnobError, KnobValue
 from engine.trace.reader import open_recording
 from engine.trace.source import Notice
 
@@ -56,38 +56,49 @@ def run_sweep(sweep: SavedSweep, workload: RecordedWorkload | ScenarioRun, folde
     except OSError as failure:
         raise RerunError(Notice("{path} cannot be written: {reason}.", path=folder,
                                 reason=failure.strerror or str(failure))) from None
-    _keep(sweep, done, folder)
-    for point in wanted:
-        if key(point.knobs) in there:
-            continue
+    try:
+        for point in wanted:
+            if key(point.knobs) in there:
+                continue
 
-        def tell(report: RerunProgress, points: int = len(done)) -> None:
+            def tell(report: RerunProgress, points: int = len(done)) -> None:
+                if progress is not None:
+                    progress(SweepProgress(points, len(wanted), report))
+
+            _run_point(point, sweep.fixed, workload, folder, model, tell, cancel)
+            done.append(point)
+            _keep(sweep, done, folder)
+            if on_point is not None:
+                on_point(point)
             if progress is not None:
-                progress(SweepProgress(points, len(wanted), report))
-
-        path = folder / f"{point.name.replace(', ', '+')}.mcap"
-        knobs = {**sweep.fixed, **point.knobs}
-        try:
-            if isinstance(workload, RecordedWorkload):
-                rerun(workload, knobs, path, model, progress=tell, cancel=cancel)
-            else:
-                run_scenario(workload, knobs, path, model, progress=tell, cancel=cancel)
-        except KnobError as refusal:  # too large for this machine's memory, say
-            point.error = str(refusal)
-        else:
-            recording = open_recording(path)
-            try:
-                point.metrics = run_metrics(recording)
-            finally:
-                recording.close()
-            point.path = path
-        done.append(point)
-        _keep(sweep, done, folder)
-        if on_point is not None:
-            on_point(point)
-        if progress is not None:
-            progress(SweepProgress(len(done), len(wanted), None))
+                progress(SweepProgress(len(done), len(wanted), None))
+    finally:
+        if not done:  # it came to nothing
+            with suppress(OSError):
+                folder.rmdir()
     return [there.get(key(point.knobs), point) for point in wanted]
+
+
+def _run_point(point: SweepPoint, fixed: Mapping[str, KnobValue], workload: RecordedWorkload | ScenarioRun,
+               folder: Path, model: LoadedModel, tell: Callable[[RerunProgress], None],
+               cancel: threading.Event | None) -> None:
+    """Run ``point`` and put into it what came of it."""
+    path = folder / f"{point.name.replace(', ', '+')}.mcap"
+    knobs = {**fixed, **point.knobs}
+    try:
+        if isinstance(workload, RecordedWorkload):
+            rerun(workload, knobs, path, model, progress=tell, cancel=cancel)
+        else:
+            run_scenario(workload, knobs, path, model, progress=tell, cancel=cancel)
+    except KnobError as refusal:  # too large for this machine's memory, say
+        point.error = str(refusal)
+        return
+    recording = open_recording(path)
+    try:
+        point.metrics = run_metrics(recording)
+    finally:
+        recording.close()
+    point.path = path
 
 
 def _keep(sweep: SavedSweep, done: list[SweepPoint], folder: Path) -> None:

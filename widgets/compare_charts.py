@@ -214,7 +214,7 @@ class CurvesChart(ComparedChart):
         unit = "%" if curves.percent else ""
         self.paint_y(painter, plot, [(v / top, f"{format_number(v, 0)}{unit}") for v in ticks])
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        bins = max(2, min(self._count, int(plot.width() / 2)))
+        bins = min(self._count, max(2, int(plot.width() / 2)))
         starts = np.arange(bins) * self._count // bins
         counts = np.diff(np.append(starts, self._count))
         across = plot.left() + (np.arange(bins) + 0.5) / bins * plot.width()

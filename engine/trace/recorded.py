@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+import msgspec
 import numpy as np
 import zstandard
 
@@ -77,10 +78,11 @@ class _Steps:
     def __getitem__(self, index: int) -> StepEvents:
         step = self._steps[index]
         if isinstance(step, memoryview):
-            step = self._steps[index] = read_step(step)
+            step = read_step(step)
             problem = find_absurd(step)
             if problem:
                 raise Damage(problem)
+            self._steps[index] = step
         return step
 
 
@@ -89,7 +91,7 @@ class Recording(PagedRun):
 
     If the file is changed or becomes unreadable while it is open, ``events`` and ``state_at`` raise
     :class:`RecordingError`; so they do for damage that opening did not look for. ``goes_on`` is the file that holds
-    the rest, if it was written to several.
+    the rest, if it was written to several. ``checksum_expected`` says that the file holds a checksum of all its data.
     """
 
     def __init__(self, path: Path, file: BinaryIO, info: RunInfo) -> None:
@@ -108,7 +110,7 @@ class Recording(PagedRun):
         self._snapshot_channels: set[int] = set()
         self._snapshots: list[Place | bytes] = []  # in the file, or made while opening, packed
         self._unpacked: OrderedDict[int, bytes] = OrderedDict()
-        self._blocks: list[Block] = []
+        self._block_places: list[tuple[Frame, int]] = []
         self._details: OrderedDict[int, tuple[BlockDetail, Callable[[], BlockRows]]] = OrderedDict()
 
     def close(self) -> None:
@@ -183,7 +185,7 @@ class Recording(PagedRun):
             return decode_snapshot(zstandard.ZstdDecompressor().decompress(place))
         try:
             return self._read_snapshot(place, self._snapshot_steps[index])
-        except (ValueError, RecursionError) as error:
+        except (Damage, msgspec.DecodeError, RecursionError) as error:
             raise _LostSnapshot(index, place.chunk, error) from None
 
     def _read_snapshot(self, place: Place, step: int) -> Snapshot:
@@ -215,7 +217,7 @@ class Recording(PagedRun):
     # ---- blocks of the index ---------------------------------------------------------------------------------------
 
     def _add_block(self, block: Block) -> None:
-        self._blocks.append(block)
+        self._block_places.append((block.frame, block.offset))
         series, rows = block.head.series, block.head.chunks
         self._chunk_offsets += rows.offsets
         self._chunk_firsts += rows.firsts
@@ -301,12 +303,11 @@ class Recording(PagedRun):
             except Damage as problem:
                 found = True
                 self._tell_chunk(offset, problem)
-        for block in self._blocks:
-            frame = block.frame
-            file.seek(block.offset + frame.detail_start)
+        for frame, offset in self._block_places:
+            file.seek(offset + frame.detail_start)
             if zlib.crc32(file.read(frame.detail_length)) != frame.detail_crc:
                 found = True
-                self._tell_block(block.offset, Damage("the checksum of an index block is wrong"))
+                self._tell_block(offset, Damage("the checksum of an index block is wrong"))
         return found
 
     def _tell_chunk(self, offset: int, problem: Damage) -> None:

@@ -261,3 +261,15 @@ def test_what_other_programs_rewrite_is_left_alone(tmp_path: Path) -> None:
     with open(path, "rb") as file:
         assert is_as_written(file, path.stat().st_size) is None
         assert is_consistent(file, path.stat().st_size) is True
+
+
+def test_an_absurd_step_is_refused_every_time(written: Written, tmp_path: Path, large: None,
+                                              monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not only the first time that somebody asks for it."""
+    opened = open_recording(written.path)
+    monkeypatch.setattr("engine.trace.recorded.find_absurd", lambda step: "absurd" if step.step == 40 else "")
+    for _ in range(2):
+        with pytest.raises(RecordingError, match="absurd"):
+            opened.events(40)
+    assert opened.events(41) == written.steps[41]
+    opened.close()

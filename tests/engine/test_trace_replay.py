@@ -126,7 +126,7 @@ def test_summary(source: RunSource, lived: Lived) -> None:
     summary = summarise(source)
     assert list(summary) == ["steps", "requests", "finished_requests", "output_tokens", "prefix_hit_tokens",
                              "preemptions", "chunked_prefills", "evictions", "knob_changes", "seconds", "model",
-                             "schema", "complete"]
+                             "schema", "complete", "device"]
     chunked = set()
     for s in steps:
         for victim in s.preempted:

@@ -139,7 +139,8 @@ def test_summary(source: RunSource, lived: Lived) -> None:
         "prefix_hit_tokens": sum(e.hit_tokens for s in steps for e in s.scheduled),
         "preemptions": sum(len(s.preempted) for s in steps), "chunked_prefills": len(chunked),
         "evictions": int(source.series.evictions.sum()), "knob_changes": sum(len(s.knobs) for s in steps),
-        "seconds": round(steps[-1].end_ns / 1e9, 3), "model": "tiny", "schema": 1, "complete": True}
+        "seconds": round(steps[-1].end_ns / 1e9, 3), "model": "tiny", "schema": 1, "complete": True,
+        "device": "cpu"}
 
 
 # ---- what is special to a live run -------------------------------------------------------------------------------

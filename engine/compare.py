@@ -75,10 +75,14 @@ class RequestFigures:
 
 
 class RunFigures:
-    """Every request of a run, gathered from its events, as far as :meth:`update` has come."""
+    """Every request of a run, gathered from its events, as far as :meth:`update` has come.
 
-    def __init__(self, source: RunSource) -> None:
+    Without ``prompts`` nobody looks at what prompts say: another run that this is held against does not tell.
+    """
+
+    def __init__(self, source: RunSource, prompts: bool = True) -> None:
         self.source = source
+        self._prompts = prompts
         self.requests: dict[str, RequestFigures] = {}
         self._next = max(0, source.first_step)
 
@@ -103,7 +107,7 @@ class RunFigures:
     def _take(self, events: StepEvents) -> None:
         known = self.requests
         for a in events.arrived:
-            key = zlib.crc32(np.asarray(a.prompt_token_ids, np.int64).tobytes())
+            key = zlib.crc32(np.asarray(a.prompt_token_ids, np.int64).tobytes()) if self._prompts else 0
             known[a.request_id] = RequestFigures(a.request_id, len(a.prompt_token_ids), key, a.arrival_ns, events.step)
         for victim in events.preempted:
             if victim.request_id in known:
@@ -222,7 +226,8 @@ class Comparison:
 
     def __init__(self, first: RunSource, second: RunSource) -> None:
         self.first, self.second = first, second
-        self.figures = RunFigures(first), RunFigures(second)
+        self._prompts = first.info.prompt_text and second.info.prompt_text
+        self.figures = RunFigures(first, self._prompts), RunFigures(second, self._prompts)
 
     def update(self, budget_s: float = math.inf) -> bool:
         """Take in what is new of both runs; True when there is no more just now."""
@@ -253,7 +258,10 @@ class Comparison:
         return found
 
     def deltas(self) -> list[RequestDelta]:
-        """The requests that are in both runs, in the first one's order: by name and prompt, else by prompt alone."""
+        """The requests that are in both runs, in the first one's order: by name and prompt, else by prompt alone.
+
+        Where a run does not tell its prompts, by name and length.
+        """
         mine, theirs = (figures.requests for figures in self.figures)
         pairs: dict[str, RequestFigures] = {}
         for request_id, request in mine.items():
@@ -263,7 +271,7 @@ class Comparison:
         taken = {other.request_id for other in pairs.values()}
         by_prompt: dict[tuple[int, int], list[RequestFigures]] = {}
         for other in theirs.values():
-            if other.request_id not in taken:
+            if other.request_id not in taken and self._prompts:
                 by_prompt.setdefault((other.prompt_tokens, other.prompt_key), []).append(other)
         for request_id, request in mine.items():
             alike = by_prompt.get((request.prompt_tokens, request.prompt_key))
@@ -280,7 +288,8 @@ class Comparison:
         """Where the second run first decides otherwise than the first; None if it decides everything alike."""
         second = self.second
         return first_divergence(self.first, (second.events(step) for step in range(max(0, second.first_step),
-                                                                                   second.last_step + 1)))
+                                                                                   second.last_step + 1)),
+                                prompts=self._prompts)
 
     def as_dict(self) -> dict[str, Any]:
         """Everything, for JSON: NaN is None."""

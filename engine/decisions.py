@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.trace.events import StepEvents
+from engine.trace.redact import without_prompts
 from engine.trace.source import RunSource
 
 DECISIONS = ("knobs", "arrived", "refused", "aborted", "preempted", "scheduled", "pool", "sampled", "finished",
@@ -49,13 +50,18 @@ def difference(first: StepEvents, second: StepEvents, names: Sequence[str] = DEC
     return None
 
 
-def first_divergence(first: RunSource, second: Iterable[StepEvents]) -> Divergence | None:
-    """Where ``second`` first decides otherwise than the whole run ``first``; None if it never does."""
+def first_divergence(first: RunSource, second: Iterable[StepEvents], *, prompts: bool = True) -> Divergence | None:
+    """Where ``second`` first decides otherwise than the whole run ``first``; None if it never does.
+
+    Without ``prompts`` only their lengths are compared: one of the runs does not tell more.
+    """
     step = start = max(0, first.first_step)
     for events in second:
         if step > first.last_step:
             return Divergence(step, "steps", first.last_step - start + 1, "more")
-        found = difference(first.events(step), events)
+        mine = first.events(step)
+        found = (difference(mine, events) if prompts else
+                 difference(without_prompts(mine), without_prompts(events)))
         if found is not None:
             return found
         step += 1

@@ -66,13 +66,15 @@ class RerunResult:
 
 
 def rerun(workload: RecordedWorkload, changes: Mapping[str, KnobValue], path: str | os.PathLike[str],
-          model: LoadedModel, *, forced: bool = True, progress: Callable[[RerunProgress], None] | None = None,
+          model: LoadedModel, *, forced: bool = True, prompt_text: bool = True,
+          progress: Callable[[RerunProgress], None] | None = None,
           cancel: threading.Event | None = None) -> RerunResult:
     """Run ``workload`` with the knobs in ``changes`` set differently, for the whole run, and record it to ``path``.
 
-    ``forced`` keeps the recorded tokens; otherwise the model's own are taken. The file appears when the run is over:
-    a cancelled or failed one leaves nothing. Raises :class:`RerunError`, :class:`~engine.trace.knobs.KnobError` for a
-    knob that cannot be so, and :class:`RerunCancelled`.
+    ``forced`` keeps the recorded tokens; otherwise the model's own are taken. Without ``prompt_text`` the recording
+    holds of prompts only how long they are, whatever the one that is repeated holds. The file appears when the run is
+    over: a cancelled or failed one leaves nothing. Raises :class:`RerunError`,
+    :class:`~engine.trace.knobs.KnobError` for a knob that cannot be so, and :class:`RerunCancelled`.
     """
     changes = {name: knob(name).check(value) for name, value in changes.items()}
     check_changes(changes, model.machine.device)
@@ -96,7 +98,7 @@ def rerun(workload: RecordedWorkload, changes: Mapping[str, KnobValue], path: st
     engine.warm_up()
     feed: Feed = StepFeed(workload) if by_step else TimeFeed(workload, tuple(changes))
     info = describe_run(workload.info, model, engine)
-    steps = record(engine, feed, info, Path(path), progress=progress, cancel=cancel)
+    steps = record(engine, feed, info, Path(path), prompt_text=prompt_text, progress=progress, cancel=cancel)
     return RerunResult(Path(path), "step" if by_step else "time", steps, notes)
 
 
@@ -148,7 +150,7 @@ def run_engine(engine: RecordedEngine, feed: Feed, put: Callable[[StepEvents], N
     return steps
 
 
-def record(engine: RecordedEngine, feed: Feed, info: RunInfo, path: Path, *,
+def record(engine: RecordedEngine, feed: Feed, info: RunInfo, path: Path, *, prompt_text: bool = True,
            progress: Callable[[RerunProgress], None] | None = None, cancel: threading.Event | None = None) -> int:
     """Run the engine to the feed's end and record it to ``path``; returns the number of steps.
 
@@ -156,7 +158,7 @@ def record(engine: RecordedEngine, feed: Feed, info: RunInfo, path: Path, *,
     a file of that name nor the recording that is repeated suffers. Raises :class:`RerunError` for the disk.
     """
     unfinished = path.with_name(f"{path.name}.part")
-    recorder = Recorder(unfinished, info)
+    recorder = Recorder(unfinished, info, prompt_text=prompt_text)
     begun = recorder.error is None  # else a file of that name is somebody else's
 
     def put(events: StepEvents) -> None:

@@ -66,7 +66,8 @@ class ScenarioFeed:
 
 
 def run_scenario(run: ScenarioRun, changes: Mapping[str, KnobValue], path: str | os.PathLike[str],
-                 model: LoadedModel, *, progress: Callable[[RerunProgress], None] | None = None,
+                 model: LoadedModel, *, prompt_text: bool = True,
+                 progress: Callable[[RerunProgress], None] | None = None,
                  cancel: threading.Event | None = None) -> RerunResult:
     """Run a built-in workload headless, with the knobs in ``changes``, and record it. Raises as :func:`rerun`.
 
@@ -85,5 +86,6 @@ def run_scenario(run: ScenarioRun, changes: Mapping[str, KnobValue], path: str |
     workload = Workload(scenario, model.tokenizer, run.seed, knobs, requests=requests,
                         max_model_len=engine.scheduler.config.max_model_len)
     info = describe_run(wanted, model, engine)
-    steps = record(engine, ScenarioFeed(workload, requests), info, Path(path), progress=progress, cancel=cancel)
+    steps = record(engine, ScenarioFeed(workload, requests), info, Path(path), prompt_text=prompt_text,
+                   progress=progress, cancel=cancel)
     return RerunResult(Path(path), "time", steps)

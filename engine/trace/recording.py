@@ -62,8 +62,8 @@ class Recorder:
     """Records from the next :meth:`put` on until :meth:`close`.
 
     ``state`` is the engine's state when the recording begins in the middle of a run (it is copied); without it the
-    first step must be the run's first. An existing file is replaced. Without ``prompt_text`` neither the prompts'
-    texts nor their tokens are written, only how long they are.
+    first step must be the run's first. An existing file is replaced, unless another recorder writes it. Without
+    ``prompt_text`` neither the prompts' texts nor their tokens are written, only how long they are.
 
     Nothing here raises because of the disk: when the file cannot be written (any more), ``error`` says why, the
     recording is over, and what is on the disk stays readable. Attributes to read at any time, from any thread:

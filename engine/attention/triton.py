@@ -22,12 +22,26 @@ MAX_SPLIT_GROUP = 16
 
 
 @dataclass(slots=True)
+class Cut:
+    """Requests of a mixed batch that have one token each, and contexts so long that these are cut into parts.
+
+    ``rows``, int64[n], are their tokens; ``contexts``, int32[n], and ``block_tables``, int32 (n, blocks), their own.
+    """
+
+    rows: torch.Tensor
+    contexts: torch.Tensor
+    block_tables: torch.Tensor
+    longest: int
+
+
+@dataclass(slots=True)
 class TritonBatch(Batch):
     """A step on the device. ``starts``, int32[R + 1], and ``contexts``, int32[R], are the base's ``query_starts`` and
     ``context_lens``, which are empty here.
 
     The tiles are those of :func:`engine.kernels.attention.cut_tiles`. ``single``: every request has one token.
-    ``longest`` is how long contexts are taken to be when it is decided into how many parts they are cut.
+    ``longest`` is how long contexts are taken to be when it is decided into how many parts they are cut. Those of
+    a mixed batch that are ``cut`` have no tiles.
     """
 
     query_starts: list[int] = field(default_factory=list, kw_only=True)
@@ -39,6 +53,7 @@ class TritonBatch(Batch):
     tile: Tile = field(kw_only=True)
     single: bool = field(kw_only=True)
     longest: int = field(kw_only=True)
+    cut: Cut | None = field(default=None, kw_only=True)
 
 
 class TritonAttention:
@@ -99,5 +114,13 @@ class TritonAttention:
         if splits > 1:
             return split_attention(queries, keys, values, batch.contexts, batch.block_tables, splits=splits,
                                    tile=batch.tile, scale=scale, window=window)  # fmt: skip
-        return attention(queries, keys, values, batch.tile_requests, batch.tile_tokens, batch.starts, batch.contexts,
-                         batch.block_tables, tile=batch.tile, scale=scale, window=window)  # fmt: skip
+        output = attention(queries, keys, values, batch.tile_requests, batch.tile_tokens, batch.starts, batch.contexts,
+                           batch.block_tables, tile=batch.tile, scale=scale, window=window)  # fmt: skip
+        cut = batch.cut
+        if cut is not None:
+            output[cut.rows] = split_attention(
+                queries[cut.rows], keys, values, cut.contexts, cut.block_tables,
+                splits=self.splits(len(cut.rows), cut.longest, window), tile=self.tile(single=True), scale=scale,
+                window=window,
+            )  # fmt: skip
+        return output

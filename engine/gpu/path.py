@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
-from engine.attention.triton import TritonAttention, TritonBatch
+from engine.attention.triton import Cut, TritonAttention, TritonBatch
 from engine.gpu.device import Device
 from engine.gpu.graphs import DecodeGraphs, DecodeShape, Progress, capture_sizes, padded_size
 from engine.gpu.inputs import DecodeInputs, MixedInputs, slots_of
@@ -157,14 +158,23 @@ class TritonPath:
         )  # fmt: skip
 
     def _pack(self, step: StepInput) -> TritonBatch:
-        single = len(step.token_ids) == len(step.context_lens)
+        starts, contexts = step.query_starts.astype(np.int32), step.context_lens.astype(np.int32)
+        alone = np.diff(starts) == 1
+        single = bool(alone.all())
+        cut = np.flatnonzero(alone if not single and self._worth_cutting(contexts[alone]) else np.zeros_like(alone))
         tile = self._attention.tile(single)
-        starts, contexts = step.query_starts.astype("int32"), step.context_lens.astype("int32")
-        token_ids, positions, slots, sample_rows, device_starts, device_contexts, *tiles, tables = self._mixed.send(
+        (token_ids, positions, slots, sample_rows, device_starts, device_contexts, tile_requests, tile_tokens, tables,
+         cut_rows, cut_contexts, cut_tables) = self._mixed.send(
             step.token_ids, step.positions, slots_of(step, self._block_size), step.sample_rows, starts, contexts,
-            *cut_tiles(starts, self._attention.group, tile), step.block_tables)
+            *cut_tiles(starts, self._attention.group, tile, left_out=cut), step.block_tables,
+            step.query_starts[cut], contexts[cut], step.block_tables[cut])  # fmt: skip
         return TritonBatch(
             token_ids=token_ids, positions=positions, slots=slots, block_tables=tables, sample_rows=sample_rows,
-            starts=device_starts, contexts=device_contexts, tile_requests=tiles[0], tile_tokens=tiles[1], tile=tile,
-            single=single, longest=int(contexts.max()),
+            starts=device_starts, contexts=device_contexts, tile_requests=tile_requests, tile_tokens=tile_tokens,
+            tile=tile, single=single, longest=int(contexts.max()),
+            cut=Cut(cut_rows, cut_contexts, cut_tables, int(contexts[cut].max())) if len(cut) else None,
         )  # fmt: skip
+
+    def _worth_cutting(self, contexts: np.ndarray) -> bool:
+        """Whether single tokens with these contexts, beside prompts, are better attended to in parts."""
+        return len(contexts) > 0 and self._attention.splits(len(contexts), int(contexts.max())) > 1

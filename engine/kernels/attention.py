@@ -146,10 +146,17 @@ def attention(
     return output
 
 
-def cut_tiles(query_starts: Sequence[int] | np.ndarray, group: int, tile: Tile) -> tuple[np.ndarray, np.ndarray]:
-    """For each tile of a batch the request, and the first of its tokens, counted from the request's own: int32."""
+def cut_tiles(
+    query_starts: Sequence[int] | np.ndarray, group: int, tile: Tile, left_out: Sequence[int] | np.ndarray = ()
+) -> tuple[np.ndarray, np.ndarray]:
+    """For each tile of a batch the request, and the first of its tokens, counted from the request's own: int32.
+
+    The requests ``left_out`` have none.
+    """
     in_tile = tile.rows // group
     counts = -(-np.diff(query_starts) // in_tile)
+    if len(left_out):
+        counts[left_out] = 0
     requests = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
     before = np.repeat(np.cumsum(counts) - counts, counts)
     return requests, ((np.arange(len(requests)) - before) * in_tile).astype(np.int32)

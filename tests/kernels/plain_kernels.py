@@ -67,7 +67,7 @@ def split_attention(
     queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, context_lens: torch.Tensor,
     block_tables: torch.Tensor, *, splits: int, tile: Tile, scale: float, window: int = 0,
 ) -> torch.Tensor:  # fmt: skip
-    assert splits > 1
+    assert splits >= 1
     return _attend(queries, keys, values, torch.arange(len(queries)), context_lens - 1, context_lens, block_tables,
                    scale, window)
 

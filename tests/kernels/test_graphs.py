@@ -19,6 +19,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.attention.triton import TritonBatch
 from engine.config import EngineConfig, SchedulerConfig
 from engine.gpu.device import Graph, HostDevice
 from engine.gpu.graphs import DecodeGraphs, DecodeShape, capture_sizes, padded_size
@@ -26,7 +27,7 @@ from engine.gpu.path import TritonPath
 from engine.kernels import split_attention
 from engine.plan import ScheduledRequest, StepPlan
 from engine.request import Request, SamplingParams
-from engine.runner import Runner
+from engine.runner import Runner, StepInput
 from engine.scheduler import Scheduler
 from tests.engine.families import FAMILIES
 from tests.engine.forward_driver import make_llama, random_prompt
@@ -114,7 +115,7 @@ def test_no_step_depends_on_graphs_padding_or_what_lay_in_memory(model: Path) ->
     seen: set[str] = set()
     for seed in range(4):
         seen |= serve_at_random(model, seed)
-    assert seen == {"eager", "graph", "capture", "preempted", "split", "whole"}
+    assert seen == {"eager", "graph", "capture", "preempted", "split", "whole", "cut beside a prompt"}
 
 
 def serve_at_random(model: Path, seed: int) -> set[str]:
@@ -127,6 +128,14 @@ def serve_at_random(model: Path, seed: int) -> set[str]:
     expected = texts_alone(model, requests)
     runner = make_runner(model, device)
     path = path_of(runner)
+    pack = path._pack
+
+    def noted(step: StepInput) -> TritonBatch:
+        batch = pack(step)
+        seen.update({"cut beside a prompt"} if batch.cut is not None else ())
+        return batch
+
+    path._pack = noted  # type: ignore[method-assign]
     runner.allocate_cache(CONFIG.num_blocks, CONFIG.block_size)
     runner.warm_up()
     runner.set_knob("overlap", seed % 2 == 1)

@@ -100,3 +100,6 @@ def test_every_token_is_in_one_tile() -> None:
     requests, tokens = cut_tiles([0, 1, 1, 48], 3, tile)
     assert requests.tolist() == [0, 2, 2, 2]
     assert tokens.tolist() == [0, 0, 21, 42]
+    requests, tokens = cut_tiles([0, 1, 30, 31], 3, tile, left_out=[0, 2])
+    assert requests.tolist() == [1, 1]
+    assert tokens.tolist() == [0, 21]

@@ -193,3 +193,22 @@ def test_the_pointer_tells_marks_and_notes(scrubber: Scrubber) -> None:
     lines = scrubber.describe_near(x)
     assert lines[-1] == f"notes {first}-{last}"
     assert (f"prefix hits: {hits}" in lines) == (hits > 0)
+
+
+@pytest.mark.parametrize("width", [96, 300, 2200])
+@pytest.mark.parametrize("zoom", [1, 5, 60])
+def test_notes_have_flags_at_any_width_and_zoom(scrubber: Scrubber, width: int, zoom: float) -> None:
+    scrubber.resize(width, 36)
+    scrubber.set_run(0, 999, 500, None)
+    if zoom > 1:
+        scrubber.zoom(zoom, scrubber.x_of(518))
+    low, high = scrubber.visible
+    seen = [step for step in range(0, 1000, 37) if low <= step <= high]
+    assert seen
+    without = picture(scrubber)
+    scrubber.set_run(0, 999, 500, None, notes=tuple(range(0, 1000, 37)))
+    noted = picture(scrubber)
+    changed = {x for x in range(width) for y in range(14) if without.pixel(x, y) != noted.pixel(x, y)}
+    for step in seen:
+        assert any(abs(x - scrubber.x_of(step)) <= 4 for x in changed), step
+    assert all(any(-4 <= x - scrubber.x_of(step) <= 10 for step in seen) for x in changed)

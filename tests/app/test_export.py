@@ -448,3 +448,44 @@ def test_refusals_are_said_in_the_dialog(window: MainWindow, recording: Path, tm
     dialog.cancel_button.click()
     qtbot.waitUntil(lambda: window.exporting.dialog is None)
     window.set_language("en")
+
+
+def test_an_export_never_replaces_a_recording(window: MainWindow, recording: Path, tmp_path: Path, qtbot: Any,
+                                              capfd: pytest.CaptureFixture[str]) -> None:
+    """Neither the one that is exported nor any other, whatever was said about replacing."""
+    mine = tmp_path / "a.mcap"
+    mine.write_bytes(recording.read_bytes())
+    (tmp_path / "link").symlink_to(mine)
+    for option in ("--perfetto", "--jsonl"):
+        for target in (mine, tmp_path / "link", recording):
+            assert main(["export", str(mine), option, str(target), "--force"]) == 2
+            assert "is a recording, which no export replaces" in capfd.readouterr().err
+    same = ["--perfetto", str(tmp_path / "x"), "--jsonl", str(tmp_path / "x"), "--force"]
+    assert main(["export", str(mine), *same]) == 2
+    assert "one for each" in capfd.readouterr().err
+    window.open_recording(mine, play=False)
+    dialog = dialog_of(window)
+    dialog.start(mine, overwrite=True)
+    qtbot.waitUntil(lambda: "is a recording" in dialog.view.line.text())
+    picture = mine.rename(tmp_path / "a.png")
+    window.exporting.save(window.panels["token_budget"], picture, overwrite=True)
+    assert "is a recording" in window.banner.text
+    assert picture.read_bytes() == recording.read_bytes()
+    assert sorted(p.name for p in tmp_path.iterdir() if p.suffix != ".ini") == ["a.png", "link"]
+    dialog.cancel_button.click()
+
+
+def test_the_dialog_speaks_another_language_at_once(window: MainWindow, recording: Path, tmp_path: Path,
+                                                    qtbot: Any) -> None:
+    window.open_recording(recording, play=False)
+    dialog = dialog_of(window)
+    dialog.start(tmp_path / "no" / "a.pftrace")
+    qtbot.waitUntil(lambda: "There is no folder" in dialog.view.line.text())
+    window.set_language("zh")
+    qtbot.waitUntil(lambda: dialog.start_button.text() == "导出…")
+    assert "There is no folder" not in dialog.view.line.text()
+    assert str(tmp_path / "no") in dialog.view.line.text()
+    assert dialog.cancel_button.text() == "关闭"
+    window.set_language("en")
+    qtbot.waitUntil(lambda: dialog.windowTitle() == "Export")
+    dialog.cancel_button.click()

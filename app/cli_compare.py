@@ -235,11 +235,11 @@ def _sweep(arguments: argparse.Namespace, default_scenario: str) -> int:
 def _new_sweep(arguments: argparse.Namespace, default_scenario: str) -> SavedSweep:
     """The sweep that the arguments ask for, not a point of it run."""
     from app.cli import BadArguments, open_source, parse_knobs
-    from engine.config import SCHEDULER_KNOBS
+    from engine.rerun import check_changes
     from engine.scenario import ScenarioError, load_scenario
     from engine.scenario_run import ScenarioRun
     from engine.sweep_file import RecordedRun, SavedSweep
-    from engine.trace.knobs import KnobError
+    from engine.trace.knobs import KnobError, knob
 
     knobs = parse_knobs(arguments.knobs)
     if arguments.file is not None and arguments.scenario is not None:
@@ -260,13 +260,17 @@ def _new_sweep(arguments: argparse.Namespace, default_scenario: str) -> SavedSwe
             load_scenario(name)
         except ScenarioError as refusal:
             raise BadArguments(f"--scenario {name}: {refusal}") from None
+        for turned in (*knobs, *(axis.knob for axis in axes)):
+            if knob(turned).group == "device":
+                raise BadArguments(f"{turned} is about how a GPU runs a step; a scenario is swept on the CPU")
         return SavedSweep(axes, ScenarioRun(name, arguments.seed, arguments.requests), knobs)
-    for name in (*knobs, *(axis.knob for axis in axes)):
-        if name not in SCHEDULER_KNOBS:
-            raise BadArguments(f"{name} shapes a workload; a recorded workload is what it is (use --scenario)")
     source = open_source(arguments.file)
     try:
+        check_changes((*knobs, *(axis.knob for axis in axes)), source.info.machine.device)
         return SavedSweep(axes, RecordedRun(arguments.file, source.info.created), knobs)
+    except KnobError as refusal:
+        hint = " (use --scenario)" if "workload" in str(refusal) else ""
+        raise BadArguments(f"{refusal}{hint}") from None
     finally:
         source.close()
 

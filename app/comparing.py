@@ -55,7 +55,8 @@ class Comparing(QObject):
         against = self._own_path() or self._window.session
         dialog = RerunDialog(self._window, source, path, lambda done, notes: self._rerun_done(against, done, notes),
                              begin=self._timed.begin, keep=self._window.wait_at_the_end_for,
-                             load=self.load or load_for, on_end=lambda window: self._ended(window, release))
+                             load=self.load or load_for, on_end=lambda window: self._ended(window, release),
+                             keep_prompts=self._window.keeps_prompts)
         self._keep(dialog)
         return dialog
 
@@ -107,7 +108,8 @@ class Comparing(QObject):
         window = SweepWindow(source, self._own_path(), self._window.scenario_titles(), recordings_folder(),
                              self._window.open_recording, begin=self._timed.begin,
                              keep=self._window.wait_at_the_end_for, model=model, load=self.load or load_for,
-                             on_end=lambda ended: self._ended(ended, release))
+                             on_end=lambda ended: self._ended(ended, release),
+                             keep_prompts=self._window.keeps_prompts)
         self._keep(window)
         return window
 

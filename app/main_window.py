@@ -402,6 +402,10 @@ class MainWindow(QMainWindow):
         """Whether the program was started so that no recording holds prompts, whatever the settings say."""
         return not self._spec.record_prompt_text
 
+    def keeps_prompts(self) -> bool:
+        """Whether a recording that begins now holds what prompts say."""
+        return self.settings.keep_prompts and not self.must_leave_prompts_out
+
     def set_keep_prompts(self, on: bool) -> None:
         """Whether recordings that begin from now on hold what prompts say."""
         self.settings.keep_prompts = on

@@ -16,7 +16,7 @@ from app.engine_texts import say
 from app.jobs import Job
 from app.task_view import TaskView
 from app.tasks import Going, Report, Task, in_thread
-from engine.config import SCHEDULER_KNOBS
+from engine.config import rerun_knobs
 from engine.recorded_workload import RecordedWorkload, WorkloadReader
 from engine.trace.events import RunInfo
 from engine.trace.knobs import KNOBS, Knob, KnobValue
@@ -67,12 +67,15 @@ class RerunDialog(QDialog):
     """``on_done(path, notes)`` is called with the new recording. ``load`` loads the model.
 
     ``begin(task)`` says whether the run may start now, ``keep`` is given its thread, ``on_end`` the dialog at its end.
+    ``keep_prompts()`` says whether the new recording holds what prompts say.
     """
 
     def __init__(self, parent: QWidget, source: RunSource, path: Path, on_done: Callable[[Path, list[str]], None], *,
                  begin: Callable[[Task], bool], keep: Callable[[threading.Thread], object],
-                 load: Loader = load_for, on_end: Callable[[RerunDialog], None] | None = None) -> None:
+                 load: Loader = load_for, on_end: Callable[[RerunDialog], None] | None = None,
+                 keep_prompts: Callable[[], bool] = lambda: True) -> None:
         super().__init__(parent)
+        self._keep_prompts = keep_prompts
         self._source, self._path, self._on_done, self._load, self._on_end = source, path, on_done, load, on_end
         self._begin, self._keep = begin, keep
         self.task = Task(self)
@@ -80,7 +83,8 @@ class RerunDialog(QDialog):
         self.task.failed.connect(lambda failure: self._end(lambda: say(failure), "bad"))
         self.task.cancelled.connect(lambda: self._end(lambda: self.tr("Cancelled: nothing was kept.")))
         self.finished.connect(self._close_down)
-        self.recorded = {name: source.info.knobs.get(name, KNOBS[name].default) for name in SCHEDULER_KNOBS}
+        self.recorded = {name: source.info.knobs.get(name, KNOBS[name].default)
+                         for name in rerun_knobs(source.info.machine.device)}
         self.values = dict(self.recorded)
         self.controls: dict[str, Control] = {}
         self.about, self.changed = QLabel(), QLabel()
@@ -106,13 +110,13 @@ class RerunDialog(QDialog):
         grid = QGridLayout()
         grid.setHorizontalSpacing(32)
         grid.setVerticalSpacing(8)
-        for index, name in enumerate(SCHEDULER_KNOBS):
+        for index, name in enumerate(self.recorded):
             control = knob_control(KNOBS[name], self.recorded[name])
             if isinstance(control, KnobSlider):
                 control.set_value(self.recorded[name])
             control.value_changed.connect(lambda value, name=name: self.turn(name, value))
             self.controls[name] = control
-            half = (len(SCHEDULER_KNOBS) + 1) // 2
+            half = (len(self.recorded) + 1) // 2
             grid.addWidget(control, index % half, index // half)
         grid.setColumnStretch(0, 1)
         grid.setColumnStretch(1, 1)
@@ -174,7 +178,7 @@ class RerunDialog(QDialog):
         self.view.begin()
 
     def _going(self) -> Going[Any]:
-        changes, path, load = self.changes, self._path, self._load
+        changes, path, load, prompt_text = self.changes, self._path, self._load, self._keep_prompts()
         workload = yield from reading(self._source, self.tr("Reading the workload"))
 
         def work(job: Job) -> Any:
@@ -186,7 +190,7 @@ class RerunDialog(QDialog):
             model = load(workload.info, job)
             job.tell("", 0.0)
             path.parent.mkdir(parents=True, exist_ok=True)
-            return rerun(workload, changes, path, model, progress=tell, cancel=job.cancel)
+            return rerun(workload, changes, path, model, prompt_text=prompt_text, progress=tell, cancel=job.cancel)
 
         return (yield from in_thread(work, self._describe, self._keep))
 

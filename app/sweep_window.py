@@ -35,7 +35,7 @@ from app.rerun_dialog import Loader, load_for, reading
 from app.task_view import TaskView
 from app.tasks import Going, Task, in_thread
 from engine.compare import METRICS
-from engine.config import SCHEDULER_KNOBS
+from engine.config import rerun_knobs
 from engine.recorded_workload import RecordedWorkload, RerunError
 from engine.scenario_run import ScenarioRun
 from engine.sweep import SweepProgress, run_sweep
@@ -65,19 +65,21 @@ class SweepWindow(QWidget):
 
     ``path`` is where ``source`` is kept, None for a live run. ``on_open(path)`` shows a point's recording. ``load``
     loads the model. ``begin(task)`` says whether a sweep may start now, ``keep`` is given its thread, ``on_end`` the
-    window at its end.
+    window at its end. ``keep_prompts()`` says whether the points' recordings hold what prompts say.
     """
 
     def __init__(self, source: RunSource | None, path: Path | None, scenarios: Sequence[tuple[str, str]], folder: Path,
                  on_open: Callable[[Path], object], parent: QWidget | None = None, *, begin: Callable[[Task], bool],
                  keep: Callable[[threading.Thread], object], model: str | None = None, load: Loader = load_for,
-                 on_end: Callable[[SweepWindow], None] | None = None) -> None:
+                 on_end: Callable[[SweepWindow], None] | None = None,
+                 keep_prompts: Callable[[], bool] = lambda: True) -> None:
         super().__init__(parent, Qt.WindowType.Window)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self.setObjectName("sweep")
         self._source, self._path, self._folder, self._on_open, self._load = source, path, folder, on_open, load
         self._model = model or ""
+        self._keep_prompts = keep_prompts
         self._begin, self._keep, self._on_end = begin, keep, on_end
         self.task = Task(self)
         self.view = TaskView(self.task, self)
@@ -228,7 +230,8 @@ class SweepWindow(QWidget):
         recorded = self.workload.currentData() in (THIS_RUN, SAVED_RUN)
         for widget in (self.requests_label, self.requests):
             widget.setVisible(not recorded)
-        names = [n for n, k in KNOBS.items() if n in SCHEDULER_KNOBS or (not recorded and k.group == "workload")]
+        device = self._source.info.machine.device if self._source is not None and recorded else "cpu"
+        names = [n for n, k in KNOBS.items() if n in rerun_knobs(device) or (not recorded and k.group == "workload")]
         for row, box in enumerate(self.knobs):
             chosen = box.currentData() if box.count() else ("max_num_batched_tokens", "")[row]
             box.blockSignals(True)
@@ -323,7 +326,7 @@ class SweepWindow(QWidget):
         self._show_points()
 
     def _going(self, sweep: SavedSweep, folder: Path) -> Going[Any]:
-        load, done = self._load, self._done
+        load, done, prompt_text = self._load, self._done, self._keep_prompts()
         workload: RecordedWorkload | ScenarioRun
         if isinstance(sweep.workload, RecordedRun):
             workload = yield from self._read(sweep.workload)
@@ -337,8 +340,8 @@ class SweepWindow(QWidget):
             def tell(report: SweepProgress) -> None:
                 job.tell(f"{min(report.points + 1, report.all_points)}/{report.all_points}", report.fraction)
 
-            return run_sweep(there, workload, folder, load(info, job), on_point=done.append, progress=tell,
-                             cancel=job.cancel)
+            return run_sweep(there, workload, folder, load(info, job), prompt_text=prompt_text, on_point=done.append,
+                             progress=tell, cancel=job.cancel)
 
         try:
             yield from in_thread(work, self._describe, self._keep)

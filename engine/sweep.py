@@ -38,15 +38,15 @@ class SweepProgress:
 
 
 def run_sweep(sweep: SavedSweep, workload: RecordedWorkload | ScenarioRun, folder: Path, model: LoadedModel, *,
-              on_point: Callable[[SweepPoint], None] | None = None,
+              prompt_text: bool = True, on_point: Callable[[SweepPoint], None] | None = None,
               progress: Callable[[SweepProgress], None] | None = None,
               cancel: threading.Event | None = None) -> list[SweepPoint]:
     """Run every point of ``sweep`` that it has not yet, and return all of them in order.
 
-    ``workload`` is what ``sweep`` tells of. ``folder`` is made if need be; ``sweep`` itself is left as it is. A point
-    that cannot run has an ``error`` and the sweep goes on. Raises :class:`KnobError`, :class:`RerunError` when nothing
-    can be written, and :class:`~engine.recorded_workload.RerunCancelled`; ``on_point`` has been given what was done
-    before.
+    ``workload`` is what ``sweep`` tells of. ``folder`` is made if need be; ``sweep`` itself is left as it is.
+    ``prompt_text`` as for :func:`~engine.rerun.rerun`. A point that cannot run has an ``error`` and the sweep goes on.
+    Raises :class:`KnobError`, :class:`RerunError` when nothing can be written, and
+    :class:`~engine.recorded_workload.RerunCancelled`; ``on_point`` has been given what was done before.
     """
     wanted = grid(sweep.axes)
     there = {key(point.knobs): point for point in sweep.points}
@@ -65,7 +65,7 @@ def run_sweep(sweep: SavedSweep, workload: RecordedWorkload | ScenarioRun, folde
                 if progress is not None:
                     progress(SweepProgress(points, len(wanted), report))
 
-            _run_point(point, sweep.fixed, workload, folder, model, tell, cancel)
+            _run_point(point, sweep.fixed, workload, folder, model, prompt_text, tell, cancel)
             done.append(point)
             _keep(sweep, done, folder)
             if on_point is not None:
@@ -80,16 +80,16 @@ def run_sweep(sweep: SavedSweep, workload: RecordedWorkload | ScenarioRun, folde
 
 
 def _run_point(point: SweepPoint, fixed: Mapping[str, KnobValue], workload: RecordedWorkload | ScenarioRun,
-               folder: Path, model: LoadedModel, tell: Callable[[RerunProgress], None],
+               folder: Path, model: LoadedModel, prompt_text: bool, tell: Callable[[RerunProgress], None],
                cancel: threading.Event | None) -> None:
     """Run ``point`` and put into it what came of it."""
     path = folder / f"{point.name.replace(', ', '+')}.mcap"
     knobs = {**fixed, **point.knobs}
     try:
         if isinstance(workload, RecordedWorkload):
-            rerun(workload, knobs, path, model, progress=tell, cancel=cancel)
+            rerun(workload, knobs, path, model, prompt_text=prompt_text, progress=tell, cancel=cancel)
         else:
-            run_scenario(workload, knobs, path, model, progress=tell, cancel=cancel)
+            run_scenario(workload, knobs, path, model, prompt_text=prompt_text, progress=tell, cancel=cancel)
     except KnobError as refusal:  # too large for this machine's memory, say
         point.error = str(refusal)
         return

@@ -82,6 +82,9 @@ def test_sweep(recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
     (["compare", "{file}", "{dir}/none.mcap"], "none.mcap"),
     (["sweep", "{file}", "--vary", "max_num_seqs=0..4", "--out", "{dir}/out"], "max_num_seqs"),
     (["sweep", "{file}", "--vary", "arrival_rate=1,2", "--out", "{dir}/out"], "--scenario"),
+    (["sweep", "{file}", "--vary", "overlap=on,off", "--out", "{dir}/out"], "runs on the CPU"),
+    (["rerun", "{file}", "--set", "overlap=on", "--record", "{dir}/x.mcap"], "runs on the CPU"),
+    (["sweep", "--set", "enforce_eager=on", "--vary", "max_num_seqs=1,2", "--out", "{dir}/out"], "on the CPU"),
     (["sweep", "--scenario", "nothing", "--vary", "max_num_seqs=1,2", "--out", "{dir}/out"], "nothing"),
     (["sweep", "{file}", "--scenario", "chat", "--vary", "max_num_seqs=1,2", "--out", "{dir}/out"], "not both"),
 ])

@@ -184,3 +184,28 @@ def test_another_scenario_stays_on_the_device(window: MainWindow, monkeypatch: p
     assert (session.spec.device, session.spec.gpu_memory_utilization) == ("cuda", 0.5)
     assert shown(window)
     qtbot.waitUntil(lambda: session.time.step > 3)
+
+
+def test_a_run_on_a_gpu_can_be_run_again_with_the_knobs_of_one(window: MainWindow, on_gpu: Any, live: Any,
+                                                               qtbot: Any) -> None:
+    session = on_gpu()
+    session.toggle_play()
+    dialog = window.comparing.rerun()
+    assert dialog is not None
+    assert {"enforce_eager", "overlap", "num_blocks"} <= set(dialog.controls)
+    dialog.controls["enforce_eager"].value_changed.emit(True)
+    assert dialog.changes == {"enforce_eager": True}
+    dialog.close()
+    sweep = window.comparing.sweep()
+    assert sweep.knobs[0].findData("enforce_eager") >= 0
+    sweep.workload.setCurrentIndex(sweep.workload.count() - 1)  # a scenario: that is run on the CPU
+    assert sweep.knobs[0].findData("enforce_eager") < 0
+    sweep.close()
+    window.comparing.shut_down()
+    cpu = live()
+    qtbot.waitUntil(lambda: cpu.time.step > 3)
+    other = window.comparing.rerun()
+    assert other is not None
+    assert "enforce_eager" not in other.controls
+    other.close()
+    window.comparing.shut_down()

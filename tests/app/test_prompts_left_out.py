@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+import app.comparing
+from app.compare_window import CompareWindow
 from app.dialogs import SettingsDialog
 from app.main_window import MainWindow
 from app.session import LiveSession
@@ -16,6 +18,8 @@ from app.settings import Settings
 from engine.trace.reader import open_recording
 from engine.worker import RunSpec
 from tests.app.live import BUSY, TokenThread
+from tests.engine.recorded_runs import make_model
+from tests.engine.tiny_tokenizer import make_tokenizer
 
 SPEC = RunSpec(scenario="shared-prefix", knobs=BUSY)
 
@@ -140,3 +144,40 @@ def test_the_command_line_goes_before_the_switch(window: MainWindow, start: Any,
         qtbot.waitUntil(lambda s=session: s.time.step > 5)
         assert not holds_prompts(record(session, tmp_path / f"b{number}.mcap", qtbot))
         window.open_recording(recording, play=False)
+
+
+def test_reruns_and_sweeps_leave_prompts_out_too(window: MainWindow, start: Any, qtbot: Any, tmp_path: Path,
+                                                 monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was typed into a live run is in its history: running it again must not bring it into a file."""
+    folder = tmp_path / "recordings"
+    monkeypatch.setattr(app.comparing, "recordings_folder", lambda: folder)
+    tokenizer = make_tokenizer(tmp_path / "tokenizer")
+    window.comparing.load = lambda info, job: make_model(tokenizer)
+    session = start()
+    session.toggle_play()
+    qtbot.waitUntil(lambda: session.engine.status == "paused")
+    window.set_keep_prompts(False)
+    dialog = window.comparing.rerun()
+    assert dialog is not None
+    dialog.run_button.click()
+    qtbot.waitUntil(lambda: any(folder.glob("*.mcap")), timeout=20_000)
+    compared: list[CompareWindow] = []
+
+    def opened() -> bool:
+        compared[:] = [w for w in window.comparing.windows if isinstance(w, CompareWindow)]
+        return bool(compared)
+
+    qtbot.waitUntil(opened, timeout=20_000)
+    assert not holds_prompts(next(folder.glob("*.mcap")))
+    qtbot.waitUntil(lambda: "requests in both" in compared[0].table.note, timeout=20_000)
+    assert len(compared[0].comparison.deltas()) > 5  # they are found again without
+    compared[0].close()
+    sweep = window.comparing.sweep()
+    sweep.ranges[0].setText("64, 96")
+    sweep.run_button.click()
+    qtbot.waitUntil(lambda: len(sweep.points) == 2 and not sweep.task.busy, timeout=30_000)
+    paths = [p.path for p in sweep.points if p.path is not None]
+    assert len(paths) == 2
+    assert not any(map(holds_prompts, paths))
+    sweep.close()
+    window.comparing.shut_down()

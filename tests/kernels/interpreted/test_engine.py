@@ -139,6 +139,32 @@ def test_the_host_never_waits_within_a_forward_pass(tmp_path: Path) -> None:
     assert modes == ["eager", "eager"]
 
 
+def test_the_host_never_waits_before_it_collects_the_tokens(tmp_path: Path) -> None:
+    """Greedy and drawn, with penalties, biases, forbidden ends and log probabilities, in mixed steps and in decodes."""
+    make_llama(tmp_path, num_attention_heads=2, num_key_value_heads=1, **SMALL | {"num_hidden_layers": 1})
+    config = SchedulerConfig(max_num_batched_tokens=256, block_size=8, num_blocks=40, max_model_len=96)
+    runner = Runner(tmp_path, EngineConfig(dtype="float32", num_threads=1, scheduler=config), path="triton")
+    runner.allocate_cache(config.num_blocks, config.block_size)
+    runner.set_knob("overlap", True)
+    scheduler, asked = Scheduler(config, (2,)), Request("asked", random_prompt(9, seed=3), SamplingParams(
+        max_tokens=6, min_tokens=4, logprobs=3, temperature=1.0, seed=5))  # fmt: skip
+    for request in (*make_requests(), asked):
+        scheduler.add_request(request)
+    modes = set()
+    for _ in range(4):
+        plan = scheduler.schedule()
+        with waiting_forbidden():
+            runner.launch(plan)
+        tokens = runner.collect()
+        modes.add(runner.step_mode.partition(" ")[0])
+        for index, entry in enumerate(s for s in plan.scheduled if s.samples):
+            found = runner.logprobs[index] if entry.request is asked else None
+            assert (entry.request is asked) == (found is not None and len(found.top) == 3)
+        scheduler.commit(plan, tokens)
+    assert runner._inputs.guessed_right == 3
+    assert modes == {"eager", "capture", "graph"}
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_narrow_types_stay_near_float32(tmp_path: Path, dtype: str) -> None:
     make_llama(tmp_path, num_attention_heads=6, num_key_value_heads=2, **SMALL)

@@ -58,6 +58,7 @@ class LatencyPanel(Panel):
         self._drawn: tuple[object, ...] = ()
         self._drawn_at = 0.0
         self._range = NOTHING  # in sight, in the unit of the x axis
+        self._placed: tuple[int, int] | None = None  # the series and the step that the range was chosen for
         self._pressed: tuple[float, Range, float] | None = None  # x in pixels, steps in sight, pixels a unit
         self._dragging = False
         self._log = False
@@ -247,12 +248,16 @@ class LatencyPanel(Panel):
         assert self._view is not None
         shared = self.selection.visible.range_at(self._view.state.step, int(series.step[0]))
         if shared is not None:
+            self._placed = None
             low, high = (time_of(series, s) / 1e9 if self.x_tabs.current == "time" else s for s in shared)
             return low, max(high, low + 1e-3)
+        low, high = self._range
+        if not self._view.following and self._placed == (id(series), self._view.state.step) and high > low:
+            return low, high  # new steps never move what stands still
+        self._placed = id(series), self._view.state.step
         rows = series.n
         if rows <= WINDOW_STEPS:
             return x_first, max(x_last, x_first + 1e-3)
-        low, high = self._range
         if self._view.following:
             row = series.index_of(self._view.state.step)
             first = max(0, row - WINDOW_STEPS)

@@ -107,6 +107,7 @@ class RequestTimeline(RowsPanel):
         self._rows: list[TimelineRow] = []
         self._start, self._end = 0.0, SPANS_S[0] * 1e9  # the stretch of time in sight
         self._span = SPANS_S[0] * 1e9
+        self._placed: tuple[int, int] | None = None  # the timeline and the step that the stretch was chosen for
         self._auto_scroll = True
         self._drag: tuple[QPointF, float, float, float] | None = None
         self._dragged = False
@@ -165,7 +166,12 @@ class RequestTimeline(RowsPanel):
         if shared is not None:
             self._start, self._end = time_of(view.series, shared[0] - 1), time_of(view.series, shared[1])
             self._end = max(self._end, self._start + MIN_SPAN_NS)
+            self._placed = None
             return
+        placed = id(view.timeline), view.state.step
+        if not view.following and placed == self._placed:
+            return  # new steps never move what stands still
+        self._placed = placed
         self._fit_span(view)
         span = min(self._span, max(last * 1.02, 2e9))
         if view.following or last <= span:

@@ -60,6 +60,7 @@ class TokenBudget(Panel):
         self._first = 0  # row of the series at the left edge; negative while the run is shorter than the plot
         self._end = 0
         self._current = -1
+        self._placed: tuple[StepSeries, int, int, int] | None = None  # and its columns, first row, viewing row
         self._bar = 1.0  # width of a step in logical pixels
         self._edges = np.zeros(1, np.int64)  # where the bars begin and end, in device pixels from the plot's left
         self._rows = np.zeros(0, np.int64)  # the row that each bar shows; several rows may share one
@@ -143,9 +144,9 @@ class TokenBudget(Panel):
         if seen is None:
             pixels = max(1, round(px(_BAR) * ratio))
             columns = max(1, room // pixels)
-            ahead = 0 if self._view.following else min(series.n - 1 - self._current, columns // 4)
-            self._end = self._current + 1 + ahead
-            self._first = max(self._end - columns, 0)
+            self._first = self._first_row(series, columns)
+            self._end = self._current + 1 if self._view.following else min(series.n, self._first + columns)
+            self._placed = series, columns, self._first, self._current
             room = columns * pixels
         else:
             self._first = max(0, series.index_of(round(seen[0])))
@@ -162,6 +163,22 @@ class TokenBudget(Panel):
         self._plot = QRectF(round(left * ratio) / ratio, round((rect.top() + axis) * ratio) / ratio,
                             room / ratio, max(1.0, rect.height() - 2 * axis))
         self._set_legend()
+
+    def _first_row(self, series: StepSeries, columns: int) -> int:
+        """The row at the left edge while the panel chooses. At the live edge the newest step is at the right. Otherwise
+        the bars stand still as long as the viewing step walks among them, and new steps never move them."""
+        current, ahead = self._current, columns // 4
+        if self._view is None or self._view.following:
+            return max(0, current + 1 - columns)
+        fresh = max(0, current + 1 + min(series.n - 1 - current, ahead) - columns)
+        if self._placed is None or self._placed[:2] != (series, columns):
+            return fresh
+        first, moved = self._placed[2], current - self._placed[3]
+        if moved > 0 and current >= first + columns - ahead:
+            return min(fresh, first + 2 * moved)  # back to where a quarter of the room lies ahead, bit by bit
+        if moved < 0 and current < first + columns // 10:
+            return fresh if -moved > ahead else max(0, current - columns // 10)
+        return first
 
     def _top(self, series: StepSeries) -> tuple[float, float]:
         """What the plot's top edge stands for, and the largest budget in it.

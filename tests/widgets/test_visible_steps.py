@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pytestqt.qtbot import QtBot
 
+from engine.trace.history import LiveHistory
 from engine.trace.metrics import StepSeries
 from tests.widgets.scheduler_run import busy_run, view_at
 from widgets.latency import LatencyPanel
@@ -147,3 +150,40 @@ def test_steps_that_were_given_up_are_not_in_sight() -> None:
     low, high = visible.range_at(300, 200) or (0, 0)
     assert low == 200
     assert high - low >= FEWEST_STEPS
+
+
+@pytest.mark.parametrize("steps", [30, 150, 380])
+def test_new_steps_never_move_a_view_that_stands_still(qtbot: QtBot, steps: int) -> None:
+    source = busy_run()
+    run = LiveHistory(source.info)
+    for step in range(steps):
+        run.append(source.events(step))
+    selection = Selection()
+    budget, latency, timeline = TokenBudget(selection), LatencyPanel(selection), RequestTimeline(selection)
+    for panel in (budget, latency, timeline):
+        qtbot.addWidget(panel)
+        panel.resize(600, 200)
+        panel.show()
+
+    def look(step: int, following: bool) -> tuple[object, ...]:
+        view = replace(view_at(run, step), following=following)
+        for panel in (budget, latency, timeline):
+            panel.show_view(view)
+            panel.show_now()
+            panel.grab()
+        return budget._first, budget._x(budget._first), latency._range, timeline._start, timeline._end
+
+    moving = look(steps - 1, True)
+    at_rest = look(steps - 1, False)
+    assert at_rest == moving  # pausing never jumps
+    for step in range(steps, len(source.series)):
+        run.append(source.events(step))
+        if step % 7 == 0:
+            assert look(steps - 1, False) == at_rest
+    first = budget._first
+    for back in range(2, 12):  # the cursor walks, the bars do not
+        look(steps - back, False)
+        assert budget._first == first
+        assert budget._first <= budget._current < budget._end
+    look(390, False)
+    assert budget._first <= budget._current < budget._end

@@ -6,7 +6,7 @@ import os
 import platform
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,6 +14,7 @@ from engine.config import SchedulerConfig
 from engine.core import ModelRunner
 from engine.recorded_workload import RerunCancelled, RerunError
 from engine.trace.events import MachineInfo, RunInfo
+from engine.trace.knobs import knob
 from engine.trace.source import Notice
 
 
@@ -63,10 +64,13 @@ def load_model(info: RunInfo, *, model: str | None = None, num_threads: int = 0,
 
     on_gpu = info.machine.device not in ("", "cpu") and torch.cuda.is_available()
     device = "cuda" if on_gpu else "cpu"
-    # The pool is allocated by the engine, once its size is known.
+    # The pool is allocated by the engine, once its size is known. CUDA graphs are captured for so many requests.
+    most = info.knobs.get("max_num_seqs", 0)
+    scheduler = SchedulerConfig(num_blocks=8, max_model_len=info.max_model_len)
+    if isinstance(most, int) and 1 <= most <= knob("max_num_seqs").maximum:
+        scheduler = replace(scheduler, max_num_seqs=most)
     config = EngineConfig(model=str(folder), device=device, dtype=recorded.dtype or "bfloat16", seed=info.seed,
-                          num_threads=num_threads,
-                          scheduler=SchedulerConfig(num_blocks=8, max_model_len=info.max_model_len))
+                          num_threads=num_threads, scheduler=scheduler)
     runner = Runner(folder, config, progress=tell)
     if recorded.vocab_size and runner.model_info.vocab_size != recorded.vocab_size:
         raise RerunError(Notice("The recording was made with {recorded}, and {found} is another model. Name the "

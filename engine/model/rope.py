@@ -63,7 +63,7 @@ class Rope:
 
     def inverse_frequencies(self, head_size: int) -> np.ndarray:
         """Radians a position for each pair of a head: float32[head_size / 2]."""
-        # Rounded at each step, as transformers does it: an error in the last place is one of many radians later on.
+        # Rounded at each step, as transformers does it: a difference in the last place grows with the position.
         exponents = np.arange(0, head_size, 2, dtype=np.float32) / np.float32(head_size)
         powers = np.float64(self.theta) ** exponents.astype(np.float64)
         inverse = np.float32(1.0) / powers.astype(np.float32)

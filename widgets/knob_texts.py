@@ -152,9 +152,9 @@ def _texts() -> dict[str, KnobText]:
         "overlap": KnobText(
             "overlap",
             QCoreApplication.translate(
-                "Knobs", "Prepare the next step while the GPU still computes this one, wherever the scheduler's "
-                         "decisions do not depend on which tokens come out. What stays serial is the wait for the "
-                         "sampled tokens."),
+                "Knobs", "While the GPU computes a step, the engine makes the texts and events of the step before and "
+                         "prepares the input of the one that most likely comes next. The scheduler still waits for "
+                         "the sampled tokens, so no decision changes; events are only told a step later."),
             QCoreApplication.translate(
                 "Knobs", "when steps are short and the engine's own share of them shows: small models, many requests."),
             QCoreApplication.translate(

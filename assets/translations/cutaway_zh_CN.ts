@@ -2331,8 +2331,8 @@
         <translation>几乎总是如此：这些 graph 只占一些显存，并在开始时花几秒钟录制。</translation>
     </message>
     <message>
-        <source>Prepare the next step while the GPU still computes this one, wherever the scheduler&apos;s decisions do not depend on which tokens come out. What stays serial is the wait for the sampled tokens.</source>
-        <translation>GPU 还在计算这一步时就准备下一步，前提是调度器的决定与采样出哪些 token 无关。仍然要串行等待的，是采样得到的 token。</translation>
+        <source>While the GPU computes a step, the engine makes the texts and events of the step before and prepares the input of the one that most likely comes next. The scheduler still waits for the sampled tokens, so no decision changes; events are only told a step later.</source>
+        <translation>GPU 计算一步的同时，引擎生成上一步的文本和事件，并准备最可能的下一步的输入。调度器仍然等待采样得到的 token，所以任何决定都不变，只是事件晚一步才公布。</translation>
     </message>
     <message>
         <source>when steps are short and the engine&apos;s own share of them shows: small models, many requests.</source>

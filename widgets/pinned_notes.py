@@ -126,10 +126,11 @@ class PinnedNotes(QScrollArea):
             self._column.insertWidget(index, card)
             card.show()  # the layout would only do so later
             self._cards.append(card)
-        before: QWidget = self.parentWidget()  # Tab comes to the notes after what they are about
+        before: QWidget | None = self.parentWidget()  # Tab comes to the notes after what they are about
         for card in self._cards:
             for button in (card.go, card.edit, card.delete):
-                QWidget.setTabOrder(before, button)
+                if before is not None:
+                    QWidget.setTabOrder(before, button)
                 before = button
         self.setVisible(bool(notes))
         return True

@@ -77,11 +77,13 @@ def rotate_and_cache_kernel(
     if HAS_NORM:
         norm = key_norm if is_key else query_norm
         low, high = _normalize_halves(low, high, norm, dims, real, eps, HALF)
-    c = tl.load(cos + token * HALF + dims, mask=real, other=0.0)
-    s = tl.load(sin + token * HALF + dims, mask=real, other=0.0)
-    a, b = low.to(tl.float32), high.to(tl.float32)
     kind = qkv.dtype.element_ty
-    low, high = (a * c - b * s).to(kind), (b * c + a * s).to(kind)
+    # Angles and products are rounded, as the decoder's plain `rotate` does it.
+    c = tl.load(cos + token * HALF + dims, mask=real, other=0.0).to(kind).to(tl.float32)
+    s = tl.load(sin + token * HALF + dims, mask=real, other=0.0).to(kind).to(tl.float32)
+    a, b = low.to(tl.float32), high.to(tl.float32)
+    low = ((a * c).to(kind).to(tl.float32) - (b * s).to(kind).to(tl.float32)).to(kind)
+    high = ((b * c).to(kind).to(tl.float32) + (a * s).to(kind).to(tl.float32)).to(kind)
     if is_key:
         slot = tl.load(slots + token)
         if slot >= 0:

@@ -75,6 +75,21 @@ def test_rotate_and_cache(
     assert_cached(cached_values, values, slots, block_size)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_rotations_are_rounded_as_those_of_the_plain_decoder(dtype: torch.dtype) -> None:
+    """To the bit, so that what is close by a hair is decided alike."""
+    heads, kv_heads, head_size, tokens = 3, 1, 80, 9
+    qkv = random(tokens, heads + 2 * kv_heads, head_size, dtype=dtype)
+    cos, sin = (torch.from_numpy(table)[1000 : 1000 + tokens] for table in Rope().table(2000, head_size))
+    cached_keys, cached_values = (make_cache(3, kv_heads, 8, head_size, dtype) for _ in range(2))
+    slots = torch.arange(8, 8 + tokens)
+    found = rotate_and_cache(qkv, cos, sin, slots, cached_keys, cached_values, heads)
+    queries, keys, values = qkv.split((heads, kv_heads, kv_heads), dim=1)
+    assert torch.equal(found, rotate(queries, cos[:, None], sin[:, None]))
+    assert torch.equal(cached_keys.transpose(1, 2).flatten(0, 1)[slots], rotate(keys, cos[:, None], sin[:, None]))
+    assert torch.equal(cached_values.transpose(1, 2).flatten(0, 1)[slots], values)
+
+
 def test_what_does_not_lie_in_whole_heads_is_refused() -> None:
     cache = make_cache(2, 2, 8, 64, torch.float32)
     keys = random(3, 64, 2).transpose(1, 2)

@@ -251,7 +251,9 @@ def say(said: str | BaseException) -> str:
     """A message of the engine's, or of an exception of its, in the language of the window; else as it is."""
     if isinstance(said, ModelProblem):
         return _translate(TEXTS[said.code]).format(**said.values)
-    text = said.args[0] if isinstance(said, BaseException) and said.args else said
+    text: object = said
+    if isinstance(said, BaseException) and said.args and isinstance(said.args[0], str):  # and no number, as an OSError
+        text = said.args[0]
     if isinstance(text, Notice):
         return _translate(text.template).format(**{n: say(v) if isinstance(v, Notice) else v
                                                    for n, v in text.values.items()})

@@ -17,10 +17,10 @@ from app.jobs import Job
 from app.task_view import TaskView
 from app.tasks import Going, Report, Task, in_thread
 from engine.config import rerun_knobs
-from engine.recorded_workload import RecordedWorkload, WorkloadReader
+from engine.recorded_workload import RecordedWorkload, RerunError, WorkloadReader
 from engine.trace.events import RunInfo
 from engine.trace.knobs import KNOBS, Knob, KnobValue
-from engine.trace.source import RunSource
+from engine.trace.source import Notice, RunSource
 from widgets.controls import Choice, Control, ToggleSwitch
 from widgets.knob_texts import knob_text, knob_tooltip
 from widgets.sliders import KnobSlider
@@ -189,7 +189,11 @@ class RerunDialog(QDialog):
 
             model = load(workload.info, job)
             job.tell("", 0.0)
-            path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+            except OSError as failure:
+                raise RerunError(Notice("{path} cannot be written: {reason}.", path=path.parent,
+                                        reason=failure.strerror or failure)) from None
             return rerun(workload, changes, path, model, prompt_text=prompt_text, progress=tell, cancel=job.cancel)
 
         return (yield from in_thread(work, self._describe, self._keep))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import re
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ import psutil
 import pytest
 from PySide6.QtCore import QEvent, QMimeData, QPointF, Qt, QUrl
 from PySide6.QtGui import QDropEvent
+from PySide6.QtWidgets import QCheckBox, QDialog, QLabel
 
 import app.comparing
 from app.compare_window import CompareWindow
@@ -196,6 +198,29 @@ def test_two_runs_are_not_timed_at_once(ready: MainWindow, tokenizer: Any, qtbot
     assert sweep.busy
     qtbot.waitUntil(lambda: not sweep.busy, timeout=20_000)
     assert len(sweep.points) == 1
+
+
+def test_a_place_that_cannot_be_written_is_named(ready: MainWindow, qtbot: Any,
+                                                 monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app.comparing, "recordings_folder", lambda: Path("/proc/no/such"))
+    dialog, sweep = ready.comparing.rerun(), ready.comparing.sweep()
+    assert dialog is not None
+    dialog.start()
+    qtbot.waitUntil(lambda: dialog.view.line.property("role") == "bad", timeout=10_000)
+    assert "/proc/no/such cannot be written: No such file or directory" in dialog.view.line.text()
+    assert dialog.run_button.isEnabled()
+    sweep.start()
+    qtbot.waitUntil(lambda: sweep.view.line.property("role") == "bad", timeout=10_000)
+    assert "cannot be written" in sweep.view.line.text()
+
+    def no_memory(info: object, job: Any) -> Any:
+        raise OSError(12, "Cannot allocate memory")
+
+    ready.comparing.load = no_memory
+    third = ready.comparing.rerun()
+    assert third is not None
+    third.start()
+    qtbot.waitUntil(lambda: "Cannot allocate memory" in third.view.line.text(), timeout=10_000)
 
 
 # ---- what is compared ------------------------------------------------------------------------------------------------
@@ -413,3 +438,28 @@ def test_a_file_that_is_no_sweep_is_refused_with_its_reason(ready: MainWindow, t
     ready.open_path(tmp_path / "not there.json")
     assert "There is no file" in ready.banner.text
     assert not [w for w in ready.comparing.windows if not isinstance(w, RerunDialog)]
+
+
+def test_dialogs_change_their_language_while_they_are_open(window: MainWindow, qtbot: Any) -> None:
+    window.asking.show_settings()
+    window.asking.show_about()
+    window.asking.show_keys()
+    dialogs = [d for d in window.findChildren(QDialog) if d.isVisible()]
+    assert len(dialogs) == 3
+
+    def texts(dialog: QDialog) -> list[str]:
+        return [label.text() for label in dialog.findChildren(QLabel)] + [
+            box.text() for box in dialog.findChildren(QCheckBox)] + [dialog.windowTitle()]
+
+    before = [texts(d) for d in dialogs]
+    def english() -> list[str]:
+        return [text for dialog, texts_ in zip(dialogs, before, strict=True) for text in texts(dialog)
+                if text in texts_ and re.search(r"[a-z]{2,} [a-z]{2,}", text)]
+
+    assert len(english()) > 10
+    window.set_language("zh")
+    qtbot.waitUntil(lambda: not english(), timeout=5000)
+    window.set_language("en")
+    qtbot.waitUntil(lambda: [sorted(set(texts(d))) for d in dialogs] == [sorted(set(b)) for b in before], timeout=5000)
+    for dialog in dialogs:
+        dialog.close()

@@ -226,6 +226,7 @@ class Runner:
 
         The model stays loaded, for another engine and, if need be, another thread: see :meth:`configure`.
         """
+        self._device.synchronize()  # a step may be under way that nobody waits for any more
         if self._block_size:
             self._forward_path.allocate(1, self._block_size)
         self._inputs, self._launched = InputMaker(), None

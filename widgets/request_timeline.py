@@ -405,6 +405,9 @@ class RequestTimeline(RowsPanel):
         """Hold all charts at this stretch of time, or, at an end of the run, at one of the same length."""
         assert self._view is not None
         series, (first, last) = self._view.series, self._bounds()
+        if panned and not self.selection.visible.held and self._start <= series.start_ns[0] \
+                and self._end >= series.end_ns[-1]:
+            return  # all of the run is in sight: nothing to move
         length = end - start
         start = max(float(series.start_ns[0]), min(start, float(series.end_ns[-1]) - length))
         low, high = step_at_time(series, start) + 1, step_at_time(series, start + length)

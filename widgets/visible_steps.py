@@ -77,7 +77,10 @@ class VisibleSteps(QObject):
         self.hold(at - share * length, at + (1 - share) * length, first, last)
 
     def pan(self, seen: Range, steps: float, first: int, last: int) -> None:
-        """Move what was ``seen`` by ``steps`` towards the end of the run, and hold it there."""
+        """Move what was ``seen`` by ``steps`` towards the end of the run, and hold it there. Of a run that is in sight
+        from end to end there is nothing to move."""
+        if not self.held and seen[0] <= first and seen[1] >= last:
+            return
         self.hold(seen[0] + steps, seen[1] + steps, first, last)
         self.panned.emit()
 

@@ -141,6 +141,14 @@ def test_all_charts_and_the_scrubber_show_the_same_steps(qtbot: QtBot) -> None:
     assert not selection.visible.held
 
 
+def test_of_a_run_that_is_all_in_sight_there_is_nothing_to_pan() -> None:
+    visible = VisibleSteps()
+    visible.pan((0, 40), 10, 0, 40)
+    assert visible.range_at(40, 0) is None
+    visible.pan((0, 39), 10, 0, 40)
+    assert visible.held
+
+
 def test_steps_that_were_given_up_are_not_in_sight() -> None:
     visible = VisibleSteps()
     visible.hold(10, 60, 0, 400)

@@ -182,10 +182,10 @@ class _NumberControl(Control):
     # ---- the track ------------------------------------------------------------------------------------------------
 
     def _x(self, position: float) -> float:
-        return HANDLE + position * (self.width() - 2 * HANDLE)
+        return px(HANDLE) + position * (self.width() - 2 * px(HANDLE))
 
     def _position(self, x: float) -> float:
-        return (x - HANDLE) / max(1, self.width() - 2 * HANDLE)
+        return (x - px(HANDLE)) / max(1, self.width() - 2 * px(HANDLE))
 
     def _paint_track(self, painter: QPainter, start: float, end: float, handles: Sequence[float]) -> None:
         t = theme()
@@ -193,18 +193,19 @@ class _NumberControl(Control):
         y = self.line_height() + px(TRACK) / 2 - 1
         painter.setPen(Qt.PenStyle.NoPen)
         painter.setBrush(QColor(t.line))
-        painter.drawRoundedRect(QRectF(0, y - 2, self.width(), 4), 2, 2)
+        half = px(2)
+        painter.drawRoundedRect(QRectF(0, y - half, self.width(), 2 * half), half, half)
         painter.setBrush(accent)
         left = 0.0 if start <= 0 else self._x(start)
-        painter.drawRoundedRect(QRectF(left, y - 2, self._x(end) - left, 4), 2, 2)
+        painter.drawRoundedRect(QRectF(left, y - half, self._x(end) - left, 2 * half), half, half)
         for position in handles:
             painter.setPen(QPen(QColor(t.panel), 2))
             painter.setBrush(handle)
-            painter.drawEllipse(QPointF(self._x(position), y), HANDLE, HANDLE)
+            painter.drawEllipse(QPointF(self._x(position), y), px(HANDLE), px(HANDLE))
             if self._ring and self.hasFocus():
                 painter.setPen(QPen(QColor(t.accent), 1.5))
                 painter.setBrush(Qt.BrushStyle.NoBrush)
-                painter.drawEllipse(QPointF(self._x(position), y), HANDLE + 1, HANDLE + 1)
+                painter.drawEllipse(QPointF(self._x(position), y), px(HANDLE) + 1, px(HANDLE) + 1)
 
 
 class KnobSlider(_NumberControl):
@@ -247,7 +248,7 @@ class KnobSlider(_NumberControl):
         handle = self._x(self.scale.position(float(self._value)))
         if begins:
             # Gripping the handle off its centre must not move it.
-            self._grip = x - handle if abs(x - handle) <= HANDLE + 2 else 0.0
+            self._grip = x - handle if abs(x - handle) <= px(HANDLE) + 2 else 0.0
             if self._grip:
                 return
         self._turn(self.scale.value(self._position(x - self._grip)))
@@ -337,7 +338,7 @@ class RangePair(_NumberControl):
             nearer = [abs(x - xs[0]), abs(x - xs[1])]
             self._active = int(x >= xs[1]) if nearer[0] == nearer[1] else nearer.index(min(nearer))
             offset = x - xs[self._active]
-            self._grip = offset if abs(offset) <= HANDLE + 2 else 0.0
+            self._grip = offset if abs(offset) <= px(HANDLE) + 2 else 0.0
             if self._grip:
                 return
         self._turn(self.scale.value(self._position(x - self._grip)))

@@ -39,6 +39,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -193,7 +194,7 @@ def _run_part(part: str, device: str, seconds: float) -> int:
     return 0
 
 
-def _sections(part: str, device: str) -> list[tuple[str, float, Callable[[Report, Deadline], None]]]:
+def _sections(part: str, device: str) -> Sequence[tuple[str, float, Callable[[Report, Deadline], None]]]:
     """Of each section of a part the name, the share of the part's time that it may take, and what it does."""
     small = device == "cpu"
     from tests.gpu.measure import Meter
@@ -212,7 +213,9 @@ def _sections(part: str, device: str) -> list[tuple[str, float, Callable[[Report
         from tests.gpu.engine import check_engine
 
         return [("engine", 1.0, lambda report, deadline: check_engine(report, device, small, deadline))]
-    from tests.gpu.models import LLAMA_8B, QWEN3, SMOLLM2, TINY
+    from tests.gpu.models import LLAMA_8B, QWEN3, SMOLLM2, TINY, Size
+
+    sizes: Sequence[tuple[Size, float]]
 
     def ceilings(report: Report, deadline: Deadline) -> None:
         meter.measure_ceilings()
@@ -224,20 +227,16 @@ def _sections(part: str, device: str) -> list[tuple[str, float, Callable[[Report
         from tests.gpu.speed_kernels import time_kernels
         from tests.gpu.speed_steps import time_steps
 
-        sections = [
+        sizes = ((TINY, 0.6),) if small else ((LLAMA_8B, 0.5), (QWEN3, 0.3), (SMOLLM2, 0.3))
+        return [
             ("ceilings", 0.1, ceilings),
             ("speed of kernels", 0.3, lambda report, deadline: time_kernels(report, meter, small, deadline)),
+            *((f"speed of {size.name}", share, partial(time_steps, meter, size, small)) for size, share in sizes),
         ]
-        for size, share in ((TINY, 0.6),) if small else ((LLAMA_8B, 0.5), (QWEN3, 0.3), (SMOLLM2, 0.3)):
-            sections.append((f"speed of {size.name}", share,
-                             lambda report, deadline, size=size: time_steps(report, meter, size, small, deadline)))
-        return sections
     from tests.gpu.serving import time_serving
 
-    return [
-        (f"serving {size.name}", share,
-         lambda report, deadline, size=size: time_serving(report, meter, size, small, deadline))
-        for size, share in (((TINY, 1.0),) if small else ((LLAMA_8B, 0.7), (QWEN3, 0.6)))]  # fmt: skip
+    sizes = ((TINY, 1.0),) if small else ((LLAMA_8B, 0.7), (QWEN3, 0.6))
+    return [(f"serving {size.name}", share, partial(time_serving, meter, size, small)) for size, share in sizes]
 
 
 def _about(device: str, stood_in: list[str]) -> dict[str, str]:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import copy
+import gc
 import math
 import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from engine.config import EngineConfig, SchedulerConfig
+from engine.gpu.warm_up import full_step
 from engine.plan import ScheduledRequest, StepPlan
 from engine.request import Request, SamplingParams
 from engine.runner import Runner
@@ -22,16 +25,20 @@ from tests.engine.forward_driver import VOCAB, Driver, random_prompt
 from tests.engine.mixed_requests import mixed_requests
 from tests.engine.ways import WAYS, Reference, Way, check_way, remembered_logits
 from tests.gpu.deadline import Deadline
-from tests.gpu.models import TINY, make_runner
+from tests.gpu.models import SMOLLM2, TINY, make_runner
 from tests.gpu.report import Report, Row
 from tests.kernels.memory import fresh_memory, poison
 
 SECTION = "the engine is right"
+POOL_ROOM = 12 << 30
+"""Bytes for a model of 270 MB, its graphs and its pool; the pool then stays below the most blocks that there may be."""
+POOL_SLACK = 3 << 29
+"""Bytes that may be amiss: what the driver took before the model came, and what the graphs were thought to take."""
 
 _SIZES = {
     "llama, three wide heads a key": {"num_hidden_layers": 2},
     "qwen3": {"head_dim": 128},
-    "gemma 3": {"head_dim": 256},
+    "gemma 3": {"head_dim": 256, "query_pre_attn_scalar": 2000},  # scores that float32 has digits for
     "llama, biases everywhere": {"head_dim": 80},
     "llama 3 positions": {"head_dim": 96},
     "qwen2": {"head_dim": 64},
@@ -66,10 +73,9 @@ def check_engine(report: Report, device: str, small: bool, deadline: Deadline) -
         if device == "cuda":  # where there is something to wait for
             rows.append(("launching a step waits for nothing", lambda: _check_no_waiting(folder)))
             rows.append(("graphs as eager, float32", lambda: _check_graphs("float32", device, small)))
-        rows += [
-            (f"{other}: float32 as transformers",
-             lambda family=family, place=Path(name) / str(i): _check_ways(place, family.make(place), device, small))
-            for i, (other, family) in enumerate(others)]  # fmt: skip
+            rows.append(("the KV pool takes what memory is left", _check_memory))
+        rows += [(f"{other}: float32 as transformers", partial(_make_and_check_ways, other_family, Path(name) / other,
+                                                               device)) for other, other_family in others]  # fmt: skip
         for row, check in rows:
             if deadline.over:
                 return deadline.stop(f"not {row} and what follows")
@@ -101,6 +107,10 @@ def _check_ways(folder: Path, model: Any, device: str, small: bool) -> str:
     return (f"{len(ways)} ways of cutting the work, {sum(o.logits for o in outcomes)} rows of logits, off by "
             f"{max(o.error for o in outcomes):.1e}, {sum(o.preemptions for o in outcomes)} preemptions, "
             f"{sum(o.hit_tokens for o in outcomes)} tokens hit")  # fmt: skip
+
+
+def _make_and_check_ways(family: Family, folder: Path, device: str) -> str:
+    return _check_ways(folder, family.make(folder), device, small=False)
 
 
 def _check_bfloat16(folder: Path, model: Any, device: str, small: bool) -> str:
@@ -233,3 +243,26 @@ def _check_no_waiting(folder: Path) -> str:
                 request.num_computed_tokens = request.num_tokens
                 request.token_ids.append(token)
     return f"steps of 16 requests: {', '.join(modes)}"
+
+
+def _check_memory() -> str:
+    """A pool as large as ``gpu_memory_utilization`` allows: what is in use afterwards is what was asked for."""
+    gc.collect()
+    torch.cuda.empty_cache()
+    free, total = torch.cuda.mem_get_info()
+    wanted = total - free + POOL_ROOM
+    scheduler = SchedulerConfig(max_num_batched_tokens=4096, max_num_seqs=64, max_model_len=4096)
+    runner = make_runner(SMOLLM2, EngineConfig(device="cuda", num_threads=1, gpu_memory_utilization=wanted / total,
+                                               scheduler=scheduler))  # fmt: skip
+    num_blocks = runner.profile_num_blocks()
+    runner.allocate_cache(num_blocks, scheduler.block_size)
+    runner.warm_up()
+    largest = full_step(scheduler.max_num_batched_tokens, scheduler.max_num_seqs, scheduler.max_model_len,
+                        scheduler.block_size)  # fmt: skip
+    runner.execute(largest)
+    free, _ = torch.cuda.mem_get_info()
+    note = (f"{num_blocks:,} blocks; {wanted / 2**30:.2f} GiB of {total / 2**30:.0f} were allowed, "
+            f"{(total - free) / 2**30:.2f} are in use")  # fmt: skip
+    if not abs(total - free - wanted) <= POOL_SLACK:
+        raise AssertionError(note)
+    return note

@@ -105,7 +105,8 @@ class Meter:
 
     def _flushing_buffer(self) -> torch.Tensor:
         if self._flush is None:
-            size = max(256 << 20, 3 * torch.cuda.get_device_properties("cuda").L2_cache_size)
+            properties = torch.cuda.get_device_properties("cuda")
+            size = max(256 << 20, 3 * getattr(properties, "L2_cache_size", 0))
             self._flush = torch.empty(size, dtype=torch.uint8, device="cuda")
         return self._flush
 

@@ -55,7 +55,7 @@ def make_requests(vocab: int, small: bool) -> Requests:
     return Requests([[numbers.randrange(3, vocab) for _ in range(length)] for length in lengths], output)
 
 
-def time_serving(report: Report, meter: Meter, size: Size, small: bool, deadline: Deadline) -> None:
+def time_serving(meter: Meter, size: Size, small: bool, report: Report, deadline: Deadline) -> None:
     """A row for each mode of the engine, and one for transformers."""
     shape = size.config
     requests = make_requests(shape.vocab_size, small)
@@ -160,7 +160,7 @@ def _time_transformers(report: Report, meter: Meter, size: Size, requests: Reque
     model = make_transformers(size, torch.float32 if small else torch.bfloat16, meter.device)
     settings = {"num_blocks": 8, "max_batch_tokens": 64} if small else {"max_memory_percent": 0.5}
     generation = GenerationConfig(max_new_tokens=requests.output, do_sample=False, eos_token_id=-1, pad_token_id=0)
-    batching = ContinuousBatchingConfig(allow_block_sharing=False, **settings)  # type: ignore[arg-type]
+    batching = ContinuousBatchingConfig(allow_block_sharing=False, **settings)
     times: list[float] = []
     with model.continuous_batching_context_manager(
         generation_config=generation, continuous_batching_config=batching, block=True, timeout=10

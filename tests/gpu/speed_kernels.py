@@ -6,6 +6,7 @@ Bytes are the fewest that the work needs: each input read once, each output writ
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -89,17 +90,17 @@ def _row_work(shape: ModelConfig, device: str, tokens: int) -> Iterator[Work]:
 
 def _cache_work(shape: ModelConfig, device: str, tokens: int) -> Iterator[Work]:
     heads, kv_heads, head = shape.num_heads, shape.num_kv_heads, shape.head_size
-    caches = [_random(device, tokens // BLOCK + 2, kv_heads, BLOCK, head) for _ in range(2)]
+    cached_keys, cached_values = (_random(device, tokens // BLOCK + 2, kv_heads, BLOCK, head) for _ in range(2))
     slots = BLOCK + torch.randperm(tokens, device=device)
     qkv = _random(device, tokens, heads + 2 * kv_heads, head)
     _, keys, values = qkv.split((heads, kv_heads, kv_heads), dim=1)
     cached = 2 * 2 * tokens * kv_heads * head
     yield Work(f"reshape_and_cache {tokens} tokens",
-               lambda: reshape_and_cache(keys, values, *caches, slots), 2 * cached)
+               lambda: reshape_and_cache(keys, values, cached_keys, cached_values, slots), 2 * cached)
     cos, sin = (torch.randn(tokens, head // 2, device=device) for _ in range(2))
     moved = 2 * (2 * tokens * heads * head + cached) + 4 * tokens * head + 8 * tokens
     yield Work(f"rotate_and_cache {tokens} tokens",
-               lambda: rotate_and_cache(qkv, cos, sin, slots, *caches, heads), moved)
+               lambda: rotate_and_cache(qkv, cos, sin, slots, cached_keys, cached_values, heads), moved)
 
 
 class _Pool(NamedTuple):
@@ -170,7 +171,7 @@ def _sampling_work(shape: ModelConfig, device: str, rows: int, small: bool) -> I
                          ("top-p 0.9", (0.0, 0.9, 0.0)), ("min-p 0.05", (0.0, 1.0, 0.05)))[: 2 if small else 4]:
         columns = [[row, 1.0, *bounds, (row + 0.5) / rows] for row in range(rows)]
         parameters = torch.tensor(columns, dtype=torch.float64, device=device)
-        yield Work(f"draw {rows} x {vocab}, {name}", lambda parameters=parameters: draw(logits, parameters), read)
+        yield Work(f"draw {rows} x {vocab}, {name}", partial(draw, logits, parameters), read)
     pairs = rows * min(500, vocab // 2)
     each = pairs // rows
     at = torch.arange(rows, device=device).repeat_interleave(each)

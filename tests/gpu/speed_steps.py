@@ -52,7 +52,7 @@ def plan_of(size: Size, small: bool) -> Plan:
     return Plan((1, 8, 64, 256), 1024, (4096, 4096), 4096, 4096 + BLOCK)
 
 
-def time_steps(report: Report, meter: Meter, size: Size, small: bool, deadline: Deadline) -> None:
+def time_steps(meter: Meter, size: Size, small: bool, report: Report, deadline: Deadline) -> None:
     """The rows of one model. Where memory does not suffice for it, a row says so."""
     plan = plan_of(TINY if small else size, small)
     shape = size.config

@@ -13,7 +13,7 @@ import sys
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 
 def stand_in() -> list[str]:
@@ -40,7 +40,7 @@ class _Record(type):
     """Makes classes of annotated fields, with slots, an initialiser and equality."""
 
     def __new__(mcs, name: str, bases: tuple[type, ...], space: dict[str, Any], **options: Any) -> _Record:
-        fields = [field for field in space.get("__annotations__", ()) if not field.startswith("__")]
+        fields = [field for field in space.get("__annotations__", ()) if not field.startswith("_")]
         defaults = {field: space.pop(field) for field in fields if field in space}
         inherited = {k: v for base in bases for k, v in getattr(base, "_defaults", {}).items()}
         before = [field for base in bases for field in getattr(base, "_fields", ())]
@@ -65,6 +65,8 @@ class _Record(type):
 
 
 class _Struct(metaclass=_Record):
+    _fields: ClassVar[tuple[str, ...]]  # of every record its own
+
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and all(getattr(self, f) == getattr(other, f) for f in self._fields)
 

@@ -142,12 +142,12 @@ def test_stand_ins_are_records_enough() -> None:
         sys.modules.pop(name)
     struct: Any = msgspec.Struct
 
-    class Point(struct, gc=False):  # type: ignore[misc]
+    class Point(struct, gc=False):  # type: ignore[call-arg]
         x: int
         names: list[str] = []  # noqa: RUF012
         y: int = 5
 
-    class Same(struct, eq=False):  # type: ignore[misc]
+    class Same(struct, eq=False):  # type: ignore[call-arg]
         x: int
 
     a, b = Point(1), Point(x=1, y=5)

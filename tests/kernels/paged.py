@@ -5,6 +5,7 @@ from __future__ import annotations
 import random as chance
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from engine.kernels.attention import attention, choose_tile, cut_tiles
@@ -38,7 +39,7 @@ class Pool:
     starts: list[int]
     contexts: list[int]
 
-    def on_device(self, numbers: list[int]) -> torch.Tensor:
+    def on_device(self, numbers: list[int] | np.ndarray) -> torch.Tensor:
         return torch.tensor(numbers, dtype=torch.int32, device=self.queries.device)
 
 

@@ -214,7 +214,10 @@ def test_the_list_of_variants_holds_what_the_engine_launches(tmp_path: Path, mon
 
     monkeypatch.setattr(InterpretedFunction, "run", noted)
     make_llama(tmp_path, num_attention_heads=6, num_key_value_heads=2, **SMALL)
-    run(tmp_path, "triton", "bfloat16", requests=make_requests()[:4], num_blocks=30)
+    requests = make_requests()[1:4]
+    for request in requests:
+        request.params = replace(request.params, max_tokens=3)
+    run(tmp_path, "triton", "bfloat16", requests=requests, num_blocks=30)
     assert launched <= listed
     assert {name for name, _, _ in launched} == {
         "attention_kernel", "split_kernel", "merge_kernel", "rotate_and_cache_kernel", "rms_norm_kernel",

@@ -310,14 +310,19 @@ class BlockTable(Panel):
                 side = px(10)
                 draw_swatch(painter, QRectF(round(left), round(line.center().y()) - side // 2, side, side), "outline",
                             t.request_text(request.colour))
-                draw_text(painter, QRectF(left + side + 6, line.top(), line.right() - left - side - 6, line.height()),
-                          self._waiting_text(request), colour=t.secondary, text_font=small)
+                place = QRectF(left + side + 6, line.top(), line.right() - left - side - 6, line.height())
+                texts = self._waiting_texts(request)
+                text = next((text for text in texts if text_width(text, small) <= place.width()), texts[-1])
+                draw_text(painter, place, text, colour=t.secondary, text_font=small)
         self._paint_scroll_mark(painter)
 
-    def _waiting_text(self, request: RequestView) -> str:
+    def _waiting_texts(self, request: RequestView) -> tuple[str, str]:
+        """What a request waits with, and the same in fewer words."""
+        count = format_int(request.num_tokens)
         if request.status == "preempted":
-            return self.tr("preempted, {n} tokens to recompute").format(n=format_int(request.num_tokens))
-        return self.tr("waiting, {n} tokens").format(n=format_int(request.num_tokens))
+            return (self.tr("preempted, {n} tokens to recompute").format(n=count),
+                    self.tr("preempted, {n} tokens").format(n=count))
+        return self.tr("waiting, {n} tokens").format(n=count), self.tr("waiting")
 
     def _paint_scroll_mark(self, painter: QPainter) -> None:
         shown, total = len(self._rows.requests), self._rows.total

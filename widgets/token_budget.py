@@ -360,11 +360,15 @@ class TokenBudget(Panel):
         interval = 1
         while interval * self._bar < text_width(format_int(last), small) + 40:
             interval = interval * 10 // 4 if str(interval)[0] == "2" else interval * 2
-        free = line.left() - 8
+        free, said = line.left() - 8, False
         for step in range(-(-first // interval) * interval, last + 1, interval):
-            text = self.tr("step {n}").format(n=format_int(step)) if free < line.left() else format_int(step)
-            width = text_width(text, small)
             x = self._x(series.index_of(step)) + self._bar / 2
+            text = self.tr("step {n}").format(n=format_int(step))
+            if said or x - text_width(text, small) / 2 < line.left() and step + interval <= last and step > first:
+                text = format_int(step)
+            else:
+                said = True
+            width = text_width(text, small)
             left = min(max(x - width / 2, line.left()), line.right() - width)
             if left >= free + 8:
                 painter.fillRect(QRectF(round(x), self._plot.bottom(), 1, 3), QColor(t.secondary))

@@ -22,7 +22,7 @@ Source = Literal["live", "paused", "replay", "loading", "finished", "failed", "n
 SPEEDS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0, 2.0, 4.0, 8.0, 16.0)
 STEP_RATES = (1.0, 2.0, 5.0, 10.0, 30.0)
 CONDITIONS = ("", "preemption", "hit", "chunk", "eviction", "finish", "knob")
-SHORT_SCRUBBER, LONG_SCRUBBER = 140, 250
+SHORT_SCRUBBER, LONG_SCRUBBER = 140, 200
 """Pixels that the scrubber has at least, and before the title takes more than a few letters."""
 
 EDIT_GAUGE = "gauge…"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import statistics
 import time
 from collections.abc import Callable
@@ -98,6 +99,7 @@ class Meter:
 
     def free_memory(self) -> int:
         """Bytes that can be had on the device; without one, so many that nothing tiny fails."""
+        gc.collect()  # runners, graphs and engines refer to one another
         if not self.on_gpu:
             return 1 << 34
         torch.cuda.empty_cache()

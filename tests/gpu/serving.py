@@ -68,7 +68,10 @@ def time_serving(meter: Meter, size: Size, small: bool, report: Report, deadline
     if deadline.over:
         deadline.stop("no continuous batching of transformers")
         return
-    _time_transformers(report, meter, size, requests, small, deadline)
+    try:
+        _time_transformers(report, meter, size, requests, small, deadline)
+    except Exception as error:  # not ours to mend: the row says it, and the engine's own rows stand
+        report.add(Row(f"{size.name} serving", "transformers failed", note=f"{type(error).__name__}: {error}"[:300]))
     meter.free_memory()
 
 

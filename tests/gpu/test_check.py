@@ -136,6 +136,74 @@ def test_the_table_says_rates_and_shares() -> None:
         ["multiplying", "1.00", "s", "500.0", "TF/s", "1,000", "61%", "product"]]  # fmt: skip
 
 
+class _Clock:
+    """A device whose time passes only while it works: in seconds."""
+
+    now = 0.0
+
+    class Event:
+        def __init__(self, enable_timing: bool) -> None:
+            assert enable_timing
+
+        def record(self) -> None:
+            self.at = _Clock.now
+
+        def elapsed_time(self, other: _Clock.Event) -> float:
+            return 1e3 * (other.at - self.at)
+
+
+def test_a_measurement_is_the_median_and_leaves_out_the_flushing(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    from tests.gpu import measure
+
+    meter = measure.Meter("cuda")
+    took = iter([9.0, 9.0, 9.0, 1.0, 2.0, 30.0, 3.0, 2.0] + [4.0] * 8)  # twice to warm up, once to capture, five times
+
+    def work() -> None:
+        _Clock.now += next(took)
+
+    class Flush:
+        def zero_(self) -> None:
+            _Clock.now += 100.0
+
+    monkeypatch.setattr(meter, "_flush", Flush())
+    monkeypatch.setattr(measure, "_captured", lambda function: function() or function)
+    monkeypatch.setattr(torch.cuda, "Event", _Clock.Event)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    assert meter.time(work, repeats=5) == 2.0
+    assert meter.time_in_a_row(work, repeats=5) == 4.0
+    assert meter.share_of_bandwidth(8.0, 2.0) is None
+    meter.bandwidth, meter.products = 8.0, 16.0
+    assert meter.share_of_bandwidth(8.0, 2.0) == 0.5
+    assert meter.share_of_products(8.0, 2.0) == 0.25
+
+
+def test_the_sizes_are_those_of_the_models() -> None:
+    from tests.gpu.models import LLAMA_8B, QWEN3, SMOLLM2
+
+    counts = {size.name: size.config.num_parameters for size in (SMOLLM2, QWEN3, LLAMA_8B)}
+    assert counts == {"SmolLM2-135M": 134_515_008, "Qwen3-0.6B": 596_049_920, "Llama-3.1-8B": 8_030_261_248}
+    embedding = 128_256 * 4_096
+    assert LLAMA_8B.step_bytes(2) == 2 * (8_030_261_248 - embedding)  # of which a step reads some rows only
+    assert SMOLLM2.step_bytes(2) == 2 * 134_515_008  # it is the head as well
+    assert LLAMA_8B.step_operations() == 2 * (8_030_261_248 - 2 * embedding)
+
+
+def test_the_roofline_is_the_larger_of_two_times() -> None:
+    from tests.gpu.measure import Meter
+    from tests.gpu.models import SMOLLM2
+    from tests.gpu.speed_steps import _Steps, plan_of
+
+    meter = Meter("cuda")
+    runner: Any = None
+    steps = _Steps(Report(), meter, SMOLLM2, runner, plan_of(SMOLLM2, small=False))
+    assert steps._roofline(10.0, 100.0) is None
+    meter.bandwidth, meter.products = 10.0, 50.0
+    assert (steps._roofline(10.0, 100.0), steps._limited_by(10.0, 100.0)) == (2.0, "product")
+    assert (steps._roofline(30.0, 100.0), steps._limited_by(30.0, 100.0)) == (3.0, "copy")
+
+
 def test_stand_ins_are_records_enough() -> None:
     msgspec: ModuleType = stand_ins._msgspec()
     for name in ("msgspec.msgpack", "msgspec.structs"):

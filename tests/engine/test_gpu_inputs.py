@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.gpu.device import Event, HostDevice
@@ -71,6 +71,7 @@ def decode_steps(draw: st.DrawFn) -> tuple[StepInput, int]:
     return step, block_size
 
 
+@settings(deadline=None)
 @given(decode_steps(), st.integers(0, 3), st.integers(0, 2))
 def test_a_decode_step_arrives_padded_and_at_fixed_addresses(case: tuple[StepInput, int], padding: int, before: int
                                                              ) -> None:
@@ -100,6 +101,7 @@ def test_a_decode_step_arrives_padded_and_at_fixed_addresses(case: tuple[StepInp
     assert bool((tail == POISON).all()), "no more is copied than the step needs"
 
 
+@settings(deadline=None)
 @given(decode_steps(), st.integers(0, 3), st.sampled_from(["comes", "another comes", "an empty batch between"]))
 def test_a_step_that_was_written_ahead_arrives_like_any_other(case: tuple[StepInput, int], padding: int, what: str
                                                               ) -> None:
@@ -126,6 +128,7 @@ def test_a_step_that_was_written_ahead_arrives_like_any_other(case: tuple[StepIn
         assert torch.equal(inputs.block_tables[row, :blocks], plain.block_tables[row, :blocks])
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from([np.int32, np.int64]), st.integers(0, 5000)), min_size=1, max_size=6),
        st.integers(1, 4))
 def test_any_other_step_arrives_whole(arrays: list[tuple[type, int]], steps: int) -> None:

@@ -97,8 +97,16 @@
         <translation>被抢占，需重算 {n} 个 token</translation>
     </message>
     <message>
+        <source>preempted, {n} tokens</source>
+        <translation>被抢占，{n} 个 token</translation>
+    </message>
+    <message>
         <source>waiting, {n} tokens</source>
         <translation>等待中，{n} 个 token</translation>
+    </message>
+    <message>
+        <source>waiting</source>
+        <translation>等待中</translation>
     </message>
     <message>
         <source>physical pool · 1 cell = 1 block of {n} tokens</source>

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from app.cli_bench import add_benches
+from app.cli_bench import add_benches, add_forward_path
 from app.cli_compare import add_comparing
 from app.cli_export import add_export
 from app.cli_generate import add_sampling, sampling_of
@@ -105,6 +105,7 @@ def build_parser() -> argparse.ArgumentParser:
     run.add_argument("--scenario", metavar="NAME", default=DEFAULT_SCENARIO,
                      help="a scenario that ships, or the path of a .toml file (default: %(default)s)")
     _add_engine(run)
+    add_forward_path(run)
     _add_memory(run)
     run.add_argument("--set", action="append", default=[], metavar="KNOB=VALUE", dest="knobs",
                      help="turn a knob before the run starts; may be given several times")
@@ -120,6 +121,7 @@ def build_parser() -> argparse.ArgumentParser:
     generate.add_argument("text", metavar="TEXT", help='the prompt; "-" reads it from stdin')
     add_sampling(generate)
     _add_engine(generate)
+    add_forward_path(generate)
     _add_memory(generate)
     generate.set_defaults(command=_generate)
 
@@ -270,7 +272,8 @@ def _run_spec(arguments: argparse.Namespace, scenario: str | None, *, watched: b
 
     check_device(arguments, knobs or {})
     return RunSpec(model=arguments.model, scenario=scenario, knobs=knobs or {}, seed=arguments.seed,
-                   dtype=arguments.dtype, device=arguments.device, num_threads=arguments.threads, watched=watched,
+                   dtype=arguments.dtype, device=arguments.device, forward_path=arguments.forward_path,
+                   num_threads=arguments.threads, watched=watched,
                    gpu_memory_utilization=arguments.gpu_memory_utilization)
 
 

@@ -6,9 +6,15 @@ import argparse
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from engine.config import RUNNER_KNOBS
+from engine.config import FORWARD_PATHS, RUNNER_KNOBS
 
 Check = Callable[[str | None], None]
+
+
+def add_forward_path(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--forward-path", choices=FORWARD_PATHS, default="auto",
+                        help="how logits are computed: auto takes the fastest way that works; torch is plain torch, "
+                             "which gives the bits of transformers; triton needs a GPU (default: %(default)s)")
 
 
 def add_benches(benches: Any, positive_int: Callable[[str], int], dtypes: Sequence[str], check_model: Check) -> None:
@@ -40,6 +46,7 @@ def add_benches(benches: Any, positive_int: Callable[[str], int], dtypes: Sequen
     engine.add_argument("--overlap", action="store_true",
                         help="with --device cuda: prepare the next step while the GPU works")
     add_options(engine)
+    add_forward_path(engine)
     engine.set_defaults(command=lambda arguments: _engine(arguments, check_model))
 
     scheduler = benches.add_parser(
@@ -73,8 +80,8 @@ def _engine(arguments: argparse.Namespace, check_model: Check) -> int:
                            "--device cuda")
     return run_engine_bench(workload=arguments.workload, model=arguments.model, dtype=arguments.dtype,
                             threads=arguments.threads, device=arguments.device,
-                            knobs=knobs, arrivals=arguments.arrivals, repeats=arguments.repeats,
-                            as_json=arguments.json)
+                            forward_path=arguments.forward_path, knobs=knobs, arrivals=arguments.arrivals,
+                            repeats=arguments.repeats, as_json=arguments.json)
 
 
 def _scheduler(arguments: argparse.Namespace) -> int:

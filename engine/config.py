@@ -52,6 +52,11 @@ def rerun_knobs(device: str) -> tuple[str, ...]:
     return SCHEDULER_KNOBS if device in ("", "cpu") else SCHEDULER_KNOBS + RUNNER_KNOBS
 
 
+FORWARD_PATHS = ("auto", "torch", "triton")
+"""Ways to compute the logits: the fastest that works; plain torch, which rounds where transformers does; the kernels of
+a GPU, which also run in Triton's interpreter, slowly."""
+
+
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
     """What an engine is built from.
@@ -59,12 +64,13 @@ class EngineConfig:
     ``device`` is ``"cpu"`` or ``"cuda"``; ``dtype`` is ``"bfloat16"``, ``"float16"`` or ``"float32"``.
     ``num_threads`` is how many cores the forward pass may take; 0 chooses (a watched engine leaves the window one).
     ``gpu_memory_utilization`` is the share of a GPU's memory that weights, activations and KV blocks take together
-    where nobody says how many blocks there are to be.
+    where nobody says how many blocks there are to be. ``forward_path`` is one of :data:`FORWARD_PATHS`.
     """
 
     model: str = ""
     device: str = "cpu"
     dtype: str = "bfloat16"
+    forward_path: str = "auto"
     seed: int = 0
     num_threads: int = 0
     gpu_memory_utilization: float = 0.9

@@ -70,6 +70,7 @@ def load_model(info: RunInfo, *, model: str | None = None, num_threads: int = 0,
     if isinstance(most, int) and 1 <= most <= knob("max_num_seqs").maximum:
         scheduler = replace(scheduler, max_num_seqs=most)
     config = EngineConfig(model=str(folder), device=device, dtype=recorded.dtype or "bfloat16", seed=info.seed,
+                          forward_path="torch" if info.path.startswith("torch") else "auto",
                           num_threads=num_threads, scheduler=scheduler)
     runner = Runner(folder, config, progress=tell)
     if recorded.vocab_size and runner.model_info.vocab_size != recorded.vocab_size:

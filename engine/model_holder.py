@@ -37,6 +37,7 @@ class ModelKey:
     files: tuple[tuple[str, int, int], ...]
     device: str
     dtype: str
+    forward_path: str
     num_threads: int
     max_model_len: int
     gpu_memory_utilization: float
@@ -46,7 +47,7 @@ class ModelKey:
         """Raises OSError where the folder cannot be read."""
         files = [(path.name, path.stat()) for path in sorted(folder.iterdir()) if path.is_file()]
         return cls(folder.resolve(), tuple((name, stat.st_size, stat.st_mtime_ns) for name, stat in files),
-                   config.device, config.dtype, config.num_threads, config.scheduler.max_model_len,
+                   config.device, config.dtype, config.forward_path, config.num_threads, config.scheduler.max_model_len,
                    config.gpu_memory_utilization)
 
 

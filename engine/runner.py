@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 
-from engine.config import EngineConfig
+from engine.config import FORWARD_PATHS, EngineConfig
 from engine.logit_rows import LogitRows, TorchRows
 from engine.model.config import ModelConfig, UnsupportedModel
 from engine.plan import StepPlan
@@ -99,17 +99,16 @@ class Runner:
     """Loads a model and executes plans with it. Use it from one thread at a time.
 
     ``model_dir`` is a Hugging Face folder. Raises :class:`~engine.model.config.UnsupportedModel` for a folder that
-    cannot be run and :class:`RunnerError` for a device or dtype that this machine does not have. ``path`` chooses the
-    forward pass: "auto" takes the fastest that works, "torch" the plain one, "triton" the GPU's kernels (which also run
-    in Triton's interpreter, slowly, on a CPU). ``progress`` is told what is going on and how far it has come, from 0 to
-    1 (None: unknown).
+    cannot be run and :class:`RunnerError` for a device or dtype that this machine does not have. ``path``, one of
+    :data:`~engine.config.FORWARD_PATHS`, goes before the configuration's. ``progress`` is told what is going on and how
+    far it has come, from 0 to 1 (None: unknown).
 
     The KV cache comes with :meth:`allocate_cache`, or at the first step with the size that the configuration says.
     ``memory_use`` is what :meth:`profile_num_blocks` found.
     """
 
     def __init__(
-        self, model_dir: Path, config: EngineConfig, *, path: str = "auto", progress: Progress | None = None
+        self, model_dir: Path, config: EngineConfig, *, path: str | None = None, progress: Progress | None = None
     ) -> None:
         import torch
 
@@ -139,7 +138,7 @@ class Runner:
         self.eos_token_ids: set[int] = set(self.model_config.eos_token_ids)
         dtype = getattr(torch, config.dtype)
         weights = load_weights(model_dir, self.model_config, dtype, config.device, progress)
-        path, why = self._choose_path(path, config)
+        path, why = self._choose_path(path or config.forward_path, config)
         self.decoder = Decoder(self.model_config, weights, self.max_model_len, _operations(path))
         self.model_info = self._describe(model_dir, config.dtype, dtype.itemsize)
         self._forward_path = self._make_path(path, why, config, progress)
@@ -379,8 +378,8 @@ class Runner:
         from engine.attention import why_not_triton
         from engine.model.fused import why_not
 
-        if path not in ("auto", "torch", "triton"):
-            raise RunnerError(f"the forward path {path!r} is not one of auto, torch, triton")
+        if path not in FORWARD_PATHS:
+            raise RunnerError(f"the forward path {path!r} is not one of {', '.join(FORWARD_PATHS)}")
         if path == "torch":
             return path, "asked for"
         if path == "triton" or config.device == "cuda":

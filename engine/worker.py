@@ -58,6 +58,7 @@ class RunSpec:
     seed: int = 0
     dtype: str = "bfloat16"
     device: str = "cpu"
+    forward_path: str = "auto"
     num_threads: int = 0
     watched: bool = True
     max_model_len: int = 2048
@@ -278,7 +279,8 @@ class EngineThread(threading.Thread):
         scheduler = SchedulerConfig(max_model_len=self.spec.max_model_len).with_knobs(
             {n: v for n, v in knobs.items() if n in SCHEDULER_KNOBS})
         config = EngineConfig(model=str(folder), device=self.spec.device, dtype=self.spec.dtype, seed=self.spec.seed,
-                              num_threads=self.spec.choose_threads(), scheduler=scheduler)
+                              forward_path=self.spec.forward_path, num_threads=self.spec.choose_threads(),
+                              scheduler=scheduler)
         share = self.spec.gpu_memory_utilization
         return config if share is None else replace(config, gpu_memory_utilization=share)
 

@@ -56,7 +56,7 @@ class Pass:
 # ---- the engine ------------------------------------------------------------------------------------------------------
 
 
-def load_runner(model: str | None, dtype: str, threads: int, device: str = "cpu"
+def load_runner(model: str | None, dtype: str, threads: int, device: str = "cpu", forward_path: str = "auto"
                 ) -> tuple[Runner, Tokenizer, SchedulerConfig]:
     """Load a model with a KV cache of :data:`POOL_BYTES`, on a GPU of as much as there is memory for.
 
@@ -69,7 +69,7 @@ def load_runner(model: str | None, dtype: str, threads: int, device: str = "cpu"
     folder = find_model(model)
     # The cache is reserved when the engine is built: how much a token takes is known only then.
     runner = Runner(folder, EngineConfig(model=str(folder), device=device, dtype=dtype, num_threads=threads,
-                                         scheduler=bench_config(num_blocks=8)))
+                                         forward_path=forward_path, scheduler=bench_config(num_blocks=8)))
     if device == "cuda":
         num_blocks = runner.profile_num_blocks()
     else:
@@ -211,13 +211,14 @@ def measure_engine(runner: ModelRunner, tokenizer: Tokenizer, config: SchedulerC
 
 
 def run_engine_bench(*, workload: str, model: str | None = None, dtype: str = "bfloat16", threads: int = 0,
-                     device: str = "cpu", knobs: Mapping[str, KnobValue] | None = None, arrivals: bool = False,
+                     device: str = "cpu", forward_path: str = "auto",
+                     knobs: Mapping[str, KnobValue] | None = None, arrivals: bool = False,
                      repeats: int = 3, as_json: bool = False) -> int:
     """Measure and print. Returns the exit status; raises :class:`WorkloadFileError` for a workload that is none."""
     loaded = load_workload(workload)
     print(f"{loaded.name}: {len(loaded.requests)} requests, {loaded.num_prompt_tokens:,} prompt tokens; loading the "
           "model ...", file=sys.stderr)
-    runner, tokenizer, config = load_runner(model, dtype, threads, device)
+    runner, tokenizer, config = load_runner(model, dtype, threads, device, forward_path)
     print_figures(measure_engine(runner, tokenizer, config, loaded, arrivals=arrivals, repeats=repeats, knobs=knobs),
                   as_json=as_json)
     return 0

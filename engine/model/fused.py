@@ -10,7 +10,7 @@ continuations of 32 tokens 30 were then the same, and 26 are without. A sum take
 rounded the other way, and a few layers later everything that can move has moved. Transformers' own order depends on
 how many rows a batch has (it agrees with itself on 35 when there are two in place of one), and this path's must not,
 because company, chunks and prefix hits never change a text. The plain decoder has transformers' bits, one request at a
-time: ``Runner(path="torch")`` and ``tests/numbers/smollm2_bf16.py``.
+time: ``--forward-path torch`` and ``tests/numbers/smollm2_bf16.py``.
 
 Where it cannot run (another dtype, an odd shape, no Numba) :func:`why_not` says why, and the plain decoder serves.
 """

@@ -269,6 +269,15 @@ def test_generate_answers_on_stdout_and_nothing_else() -> None:
 
 
 @pytest.mark.model
+def test_generate_computes_as_it_is_told() -> None:
+    done = cutaway("generate", "What is the capital of France? Answer briefly.", "--forward-path", "torch", timeout=100)
+    assert (done.returncode, done.stdout) == (0, "The capital of France is Paris.\n"), done.stderr
+    refused = cutaway("generate", "hello", "--forward-path", "triton", timeout=100)
+    assert refused.returncode == 1
+    assert "kernels need a GPU" in refused.stderr.splitlines()[-1]
+
+
+@pytest.mark.model
 def test_a_gpu_that_is_not_there_is_told_in_one_line() -> None:
     done = cutaway("generate", "hello", "--device", "cuda", CUDA_VISIBLE_DEVICES="-1", timeout=100)
     assert done.returncode == 1

@@ -8,6 +8,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -104,7 +105,7 @@ def test_a_model_is_not_taken_for_another(folder: Path) -> None:
     runner = Runner(folder, config)
     for other in (EngineConfig(dtype="bfloat16", num_threads=1, scheduler=config.scheduler),
                   EngineConfig(dtype="float32", num_threads=2, scheduler=config.scheduler),
-                  config_of(max_model_len=300)):
+                  replace(config, forward_path="torch"), config_of(max_model_len=300)):
         with pytest.raises(ValueError, match="loaded"):
             runner.configure(other)
         assert ModelKey.of(folder, other) != ModelKey.of(folder, config)

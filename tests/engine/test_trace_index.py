@@ -190,7 +190,7 @@ def test_damage_that_is_found_when_one_looks_there(lived: Lived, tmp_path: Path,
 def test_damaged_files(lived: Lived, tmp_path: Path) -> None:
     """A few of those of tests/robustness/damaged.py, which makes a thousand."""
     outcomes = set()
-    for number in range(12):
+    for number in range(8):
         rng = random.Random(number)
         broken = damage(lived.data, rng)[1]
         assert broken != lived.data

@@ -114,7 +114,7 @@ def test_a_whole_file_is_as_written(written: Written, large: None) -> None:
 
 
 @given(at=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7), as_large=st.booleans(), near_end=st.booleans())
-@settings(max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 def test_any_changed_bit_is_told(written: Written, tmp_path: Path, at: float, bit: int, as_large: bool,
                                  near_end: bool) -> None:
     size = len(written.data)

@@ -44,6 +44,7 @@ _SIZES = {
     "qwen2": {"head_dim": 64},
     "mistral": {"head_dim": 64},
     "mixtral": {"head_dim": 64},
+    "qwen3 moe": {"head_dim": 64},
 }
 """The families, each at a head size that the kernels know."""
 

@@ -18,6 +18,7 @@ import torch
 from engine.kernels import operations as kernels
 from engine.kernels.attention import HEAD_SIZES, attention, choose_tile, cut_tiles
 from engine.kernels.cache import reshape_and_cache, rotate_and_cache
+from engine.kernels.experts import experts
 from engine.kernels.sampling import argmax, draw, penalise
 from engine.model import operations as plain
 from engine.model.rope import Rope
@@ -89,6 +90,8 @@ def checks(small: bool) -> dict[str, Check]:
             found[f"rms_norm {TYPES[dtype]} {hidden}"] = _norm(hidden, dtype)
         for size in (96,) if small else (301, 1536, 3072, 14336):
             found[f"gated {TYPES[dtype]} {size}"] = _gated(size, dtype)
+        for count in (3,) if small else (8, 128):
+            found[f"experts {TYPES[dtype]} {count}"] = _experts(count, dtype, small)
     for vocab in (500,) if small else (49152, 128256, 151937):
         found[f"argmax {vocab}"] = _argmax(vocab)
         found[f"draw {vocab}"] = _draw(vocab, 4 if small else 40)
@@ -219,6 +222,29 @@ def _gated(size: int, dtype: torch.dtype) -> Check:
             with fresh_memory(poison):
                 found = kernels.gated(x, name)
             yield distance(found, plain.gated(x.float(), name))
+
+    return check
+
+
+def _experts(count: int, dtype: torch.dtype, small: bool) -> Check:
+    """Tokens that go to many experts, and tokens that all go to the same few."""
+    each, hidden, inner = (2, 33, 20) if small else (min(8, count // 2), 520, 390)
+
+    def check(device: str) -> Iterator[float]:
+        for tokens, alike in ((5, False),) if small else ((1, False), (70, False), (900, False), (200, True)):
+            liking = random(tokens, count, seed=tokens)
+            weights, chosen = (liking[:1].expand(tokens, count) if alike else liking).softmax(-1).topk(each, dim=-1)
+            x, gate_up, down = (random(*shape, dtype=dtype, seed=count + i).to(device) for i, shape in enumerate(
+                ((tokens, hidden), (count, 2 * inner, hidden), (count, hidden, inner))))  # fmt: skip
+            weights, chosen = weights.to(device, dtype), chosen.to(device)
+            with fresh_memory(poison):
+                found = experts(x, weights, chosen, gate_up, down, "silu")
+            expected = torch.zeros(tokens, hidden, device=device)
+            for expert in range(count):
+                row, rank = (chosen == expert).nonzero(as_tuple=True)
+                active = plain.gated(x[row].float() @ gate_up[expert].float().T, "silu")
+                expected[row] += weights[row, rank, None].float() * (active @ down[expert].float().T)
+            yield distance(found, expected)
 
     return check
 

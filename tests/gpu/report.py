@@ -103,7 +103,7 @@ def say(text: str) -> None:
 
 
 def _heading() -> str:
-    return (f"{'':46} {'':6} {'time':>10} {'moved':>9} {'rate':>11} {'tokens/s':>10} {'share':>6} {'of':7}").rstrip()
+    return (f"{'':50} {'':6} {'time':>10} {'moved':>9} {'rate':>11} {'tokens/s':>10} {'share':>6} {'of':7}").rstrip()
 
 
 def _line(row: Row) -> str:
@@ -118,7 +118,7 @@ def _line(row: Row) -> str:
     share = f"{100 * row.share:.0f}%" if row.share is not None else ""
     moved = _bytes(row.moved) if row.moved else ""
     taken = _time(row.seconds) if row.seconds is not None else ""
-    return (f"{row.name:46} {verdict:6} {taken:>10} {moved:>9} {rate:>11} {tokens:>10} {share:>6} {row.of:7} "
+    return (f"{row.name:50} {verdict:6} {taken:>10} {moved:>9} {rate:>11} {tokens:>10} {share:>6} {row.of:7} "
             f"{row.note}").rstrip()  # fmt: skip
 
 

@@ -14,6 +14,7 @@ import torch
 from engine.kernels import operations as kernels
 from engine.kernels.attention import attention, choose_tile, cut_tiles
 from engine.kernels.cache import reshape_and_cache, rotate_and_cache
+from engine.kernels.experts import experts
 from engine.kernels.sampling import argmax, draw, penalise
 from engine.kernels.split_attention import choose_splits, split_attention
 from engine.model.config import ModelConfig
@@ -70,6 +71,7 @@ def _all_work(size: Size, meter: Meter, small: bool, attention_only: bool) -> It
     yield _split_work(prefix, shape, device, 40 if small else 32768, processors)
     yield _prefill_work(prefix, shape, device, 20 if small else 4096)
     if not attention_only:
+        yield _expert_work(device, *((3, 4, 2, 40, 24) if small else (64, 128, 8, 2048, 768)))
         yield from _sampling_work(shape, device, 2 if small else 256, small)
 
 
@@ -159,6 +161,16 @@ def _prefill_work(prefix: str, shape: ModelConfig, device: str, tokens: int) -> 
     pairs = tokens * (tokens + 1) // 2
     moved = _read(shape, tokens) + 2 * 2 * tokens * shape.num_heads * shape.head_size
     return Work(f"{prefix}attention, prefill of {tokens}", run, moved, 4.0 * pairs * shape.num_heads * shape.head_size)
+
+
+def _expert_work(device: str, tokens: int, count: int, each: int, hidden: int, inner: int) -> Work:
+    """A mixture of experts (at the sizes of Qwen3-30B-A3B) in a decode step; what it reads are the experts chosen."""
+    x, gate_up, down = (_random(device, *shape) for shape in (
+        (tokens, hidden), (count, 2 * inner, hidden), (count, hidden, inner)))  # fmt: skip
+    weights, chosen = torch.rand(tokens, count, device=device).softmax(-1).topk(each, dim=-1)
+    moved = 2 * 3 * inner * hidden * len(chosen.unique())
+    return Work(f"experts, {tokens} tokens, {each} of {count}",
+                lambda: experts(x, weights.bfloat16(), chosen, gate_up, down, "silu"), moved)  # fmt: skip
 
 
 def _sampling_work(shape: ModelConfig, device: str, rows: int, small: bool) -> Iterator[Work]:

@@ -120,6 +120,22 @@ def test_a_check_that_does_not_hold_is_told() -> None:
     assert report.table().count("FAILED") == 6
 
 
+def test_every_kernel_is_checked() -> None:
+    pytest.importorskip("triton")
+    from engine.kernels.variants import variants
+    from tests.gpu.kernels import checks
+
+    checked_by = {
+        "attention_kernel": "attention mixed", "split_kernel": "attention split", "merge_kernel": "attention split",
+        "reshape_and_cache_kernel": "reshape_and_cache", "rotate_and_cache_kernel": "rotate_and_cache",
+        "rms_norm_kernel": "rms_norm", "gated_kernel": "gated", "expert_kernel": "experts", "draw_kernel": "draw",
+        "penalise_kernel": "penalise", "largest_kernel": "argmax", "first_kernel": "argmax"}  # fmt: skip
+    assert {variant.kernel.fn.__name__ for variant in variants()} == checked_by.keys()
+    for small in (False, True):
+        names = list(checks(small))
+        assert all(any(name.startswith(start) for name in names) for start in checked_by.values())
+
+
 def test_figures_that_are_missing_are_no_failure() -> None:
     report = Report(sections=[Section("speed", 9.0, 9.0, "out of time: not all")])
     assert report.failures == []

@@ -18,20 +18,19 @@ in a new one beside it, which can be opened on its own.
 from __future__ import annotations
 
 import errno
-import io
 import os
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import msgspec
 from mcap.writer import CompressionType, Writer
 
 from engine.trace.events import RunInfo, StepEvents, encode_step
+from engine.trace.growing_file import GrowingFile, InUse
 from engine.trace.index import INDEX_MEDIA_TYPE, INDEX_NAME, INDEX_STEPS, BlockBuilder, ChunkMap, pack_block
 from engine.trace.redact import without_prompts
 from engine.trace.source import SNAPSHOT_INTERVAL, Notice
@@ -96,9 +95,9 @@ class Recorder:
         self._max_queued = max_queued_steps
         self._closing = False
         self._wake = threading.Event()
-        self._file: _GrowingFile | None = None
+        self._file: GrowingFile | None = None
         try:
-            self._file = _GrowingFile(self.path)
+            self._file = GrowingFile(self.path)
         except OSError as error:
             self._fail(error)
         self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
@@ -158,7 +157,7 @@ class Recorder:
             self._discard_queue()
             self.cpu_ns = time.thread_time_ns()
 
-    def _begin_file(self, file: _GrowingFile, initial: Snapshot | None) -> _StepWriter:
+    def _begin_file(self, file: GrowingFile, initial: Snapshot | None) -> _StepWriter:
         writer = _open_writer(file, self._info)
         if initial is not None:
             writer.add_snapshot(initial)
@@ -186,7 +185,7 @@ class Recorder:
         number = len(self.paths) + 1
         while (path := self.path.with_name(f"{self.path.stem}.{number}{self.path.suffix}")).exists():
             number += 1
-        file = _GrowingFile(path)
+        file = GrowingFile(path)
         self._finish_file(writer, path.name)
         self._file.close()
         self._earlier_bytes += self._file.size
@@ -255,71 +254,10 @@ class Recorder:
             self.error = _explain(error, self.path)
 
 
-class InUse(OSError):
-    """Somebody records to the file."""
-
-
-class _GrowingFile:
-    """What the MCAP writer writes to. ``size`` is what has been written, ``whole`` where the last whole chunk ends.
-
-    Raises OSError, :class:`InUse` for a file that another recorder writes: emptying it would spoil both recordings.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._file = open(path, "ab", buffering=0)  # noqa: SIM115
-        try:
-            _take_hold(self._file)
-            if os.fstat(self._file.fileno()).st_size:
-                self._file.truncate(0)
-        except BaseException:
-            self._file.close()
-            raise
-        self.size = 0
-        self.whole = 0
-
-    def write(self, data: bytes) -> int:
-        view = memoryview(data)
-        while view:
-            count = self._file.write(view)
-            self.size += count
-            view = view[count:]
-        return len(data)
-
-    def tell(self) -> int:
-        return self.size
-
-    def flush(self) -> None:
-        self.whole = self.size
-
-    def cut_back(self) -> None:
-        """Cut off what was begun after the last whole chunk and could not be ended."""
-        with suppress(OSError):  # readers cope
-            self._file.truncate(self.whole)
-            self.size = self.whole
-
-    def close(self) -> None:
-        with suppress(OSError):
-            self._file.close()
-
-
-def _take_hold(file: BinaryIO | io.FileIO) -> None:
-    """Keep others from recording to the file, as long as it is open. Readers are welcome."""
-    try:
-        import fcntl
-    except ImportError:  # Windows, whose locks keep readers out too
-        return
-    try:
-        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise InUse from None
-    except OSError:
-        pass  # a file system without locks
-
-
 class _StepWriter:
     """Steps and snapshots into chunks. ``add_...`` return whether the chunk was closed with it."""
 
-    def __init__(self, file: _GrowingFile, writer: Writer, step_channel: int, snapshot_channel: int) -> None:
+    def __init__(self, file: GrowingFile, writer: Writer, step_channel: int, snapshot_channel: int) -> None:
         self._file = file
         self._writer = writer
         self._step_channel = step_channel
@@ -390,7 +328,7 @@ class _StepWriter:
         self._file.flush()
 
 
-def _open_writer(file: _GrowingFile, info: RunInfo) -> _StepWriter:
+def _open_writer(file: GrowingFile, info: RunInfo) -> _StepWriter:
     writer = Writer(file, chunk_size=CHUNK_BYTES, compression=CompressionType.ZSTD, enable_data_crcs=True)
     writer.start(profile="", library=f"cutaway {info.version}")
     described = msgspec.json.encode(info).decode()

@@ -26,8 +26,9 @@ from engine.trace.events import (
     StepEvents,
     encode_step,
 )
+from engine.trace.growing_file import GrowingFile
 from engine.trace.reader import Recording, RecordingError, open_recording
-from engine.trace.recording import _GrowingFile, _open_writer
+from engine.trace.recording import _open_writer
 from engine.trace.source import SNAPSHOT_INTERVAL
 from engine.trace.state import EngineState, Snapshot, encode_snapshot
 from tests.engine.trace_runs import RandomRun
@@ -43,7 +44,7 @@ class Original:
         run = RandomRun(29, prompt_tokens=(1, 60))
         self.info = run.info
         path = folder / "whole.mcap"
-        file = _GrowingFile(path)
+        file = GrowingFile(path)
         writer = _open_writer(file, run.info)
         state = EngineState(run.info)
         self.steps: list[StepEvents] = run.steps(STEPS)

@@ -139,12 +139,12 @@ def test_a_full_queue_ends_the_recording_and_is_counted(tmp_path: Path, monkeypa
     steps = run.steps(100)
     hang = 0.3
 
-    class HangingFile(recording_module._GrowingFile):
+    class HangingFile(recording_module.GrowingFile):
         def write(self, data: bytes) -> int:
             time.sleep(hang)
             return super().write(data)
 
-    monkeypatch.setattr(recording_module, "_GrowingFile", HangingFile)
+    monkeypatch.setattr(recording_module, "GrowingFile", HangingFile)
     recorder = Recorder(tmp_path / "a.mcap", run.info, max_queued_steps=40)
     start = time.monotonic()
     for events in steps:
@@ -179,7 +179,7 @@ def test_a_disk_that_fills_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n
     """Half a write succeeds, the next one fails: the run goes on, and the file is whole up to the last chunk."""
     room = 150_000
 
-    class SmallDisk(recording_module._GrowingFile):
+    class SmallDisk(recording_module.GrowingFile):
         def write(self, data: bytes) -> int:
             left = room - self.size
             if len(data) <= left:
@@ -187,7 +187,7 @@ def test_a_disk_that_fills_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n
             super().write(data[:left])
             raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(recording_module, "_GrowingFile", SmallDisk)
+    monkeypatch.setattr(recording_module, "GrowingFile", SmallDisk)
     run = RandomRun(29)
     recorder = Recorder(tmp_path / "a.mcap", run.info)
     steps = run.steps(2000, recorder.put)

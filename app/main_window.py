@@ -429,7 +429,11 @@ class MainWindow(QMainWindow):
         session = self.session
         live = isinstance(session, LiveSession)
         recording = isinstance(session, LiveSession) and session.recorder is not None and session.recorder.active
+        width = self._layout_tabs.width()
         self._layout_tabs.set_options(self.commands.layout_names(), self.docks.current)
+        if self._layout_tabs.width() != width:
+            self._menu_bar.setCornerWidget(self._layout_tabs)  # or it would stay where there was room for the old words
+            self._layout_tabs.show()
         self.commands.sync(theme=themes.current.name, language=self.language.code, layout=self.docks.current,
                            motion=Motion.enabled, full_screen=self.isFullScreen(), recording=recording, live=live,
                            replay=isinstance(session, ReplaySession) and session.path is not None)

@@ -621,3 +621,18 @@ def test_a_changed_layout_keeps_its_proportions_and_its_floating_panels(window: 
     window.docks.reset()
     assert not window.docks.docks["insights"].isFloating()
     assert window.panels["latency"].isVisible()
+
+
+def test_the_choice_of_layouts_stands_at_the_right_in_every_language_and_size(window: MainWindow, qtbot: Any) -> None:
+    def gap() -> int:
+        tabs = window._layout_tabs
+        return window._menu_bar.width() - tabs.mapTo(window._menu_bar, QPoint(tabs.width(), 0)).x()
+
+    qtbot.waitUntil(lambda: 0 <= gap() <= 8)
+    for code in ("zh", "en"):
+        window.set_language(code)
+        qtbot.waitUntil(lambda: 0 <= gap() <= 8)
+    window.docks.resize_type(3)
+    qtbot.waitUntil(lambda: 0 <= gap() <= 8)
+    window.resize(1100, 700)
+    qtbot.waitUntil(lambda: 0 <= gap() <= 8)

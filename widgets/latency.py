@@ -451,7 +451,7 @@ class LatencyPanel(Panel):
             self._pressed = None
             self.plot.viewport().unsetCursor()
             x = event.position().x()
-            if not self._dragging and x >= px(AXIS_WIDTH):
+            if not self._dragging and x >= px(AXIS_WIDTH) and self._view is not None and self._view.series.n:
                 self.selection.step_requested.emit(round(self._step_at(self._x_under(x))))
         else:
             return False
@@ -462,10 +462,11 @@ class LatencyPanel(Panel):
         start, seen, pixels = self._pressed
         if not self._dragging and abs(x - start) < 4:
             return
+        if self._view is None or not self._view.series.n:  # a drag may last longer than the run that it began in
+            return
         if not self._dragging:
             self._dragging = True
             self.plot.viewport().setCursor(Qt.CursorShape.ClosedHandCursor)
-        assert self._view is not None
         series, move = self._view.series, (start - x) / pixels
         if self.x_tabs.current == "time":  # the middle goes along with the pointer, however long the steps are there
             middle = (seen[0] + seen[1]) / 2

@@ -201,8 +201,10 @@ class RequestTimeline(RowsPanel):
         self.set_row_count(len(self._rows))
         if self._auto_scroll:
             living = self._lives.living_at(view.state.time_ns)
-            if len(living):  # the oldest request alive stands at the top
-                self.scroll_to(float(np.searchsorted(indices, living[0])) * self.row_height)
+            if len(living):  # the oldest request that runs stands at the top: one that starves may be far above it
+                running = set(view.state.running)
+                top = next((i for i in living.tolist() if all_rows[i].request_id in running), living[0])
+                self.scroll_to(float(np.searchsorted(indices, top)) * self.row_height)
             else:
                 self.scroll_to(self.max_offset)
 
@@ -403,7 +405,8 @@ class RequestTimeline(RowsPanel):
 
     def _hold(self, start: float, end: float, *, panned: bool = False) -> None:
         """Hold all charts at this stretch of time, or, at an end of the run, at one of the same length."""
-        assert self._view is not None
+        if self._view is None or not self._view.series.n:  # a drag may last longer than the run that it began in
+            return
         series, (first, last) = self._view.series, self._bounds()
         if panned and not self.selection.visible.held and self._start <= series.start_ns[0] \
                 and self._end >= series.end_ns[-1]:

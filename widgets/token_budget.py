@@ -131,7 +131,8 @@ class TokenBudget(Panel):
         shared = self.selection.visible.range_at(self._view.state.step, int(steps[0]))
         if shared is not None:
             return shared
-        return float(steps[self._first]), float(steps[min(self._end, len(steps)) - 1])
+        last = len(steps) - 1  # the run may be another one, and shorter, than the one that was laid out
+        return float(steps[min(max(0, self._first), last)]), float(steps[min(self._end - 1, last)])
 
     def _lay_out(self, rect: QRectF) -> None:
         assert self._view is not None
@@ -437,7 +438,7 @@ class TokenBudget(Panel):
             if abs(moved) >= _DRAG_AFTER and not self._dragging:
                 self._dragging = True
                 self.setCursor(Qt.CursorShape.ClosedHandCursor)
-            if self._dragging:
+            if self._dragging and self._view is not None and self._view.series.n:
                 self.selection.visible.pan(seen, -round(moved / self._bar), *self._bounds())
         elif self.row_at(self._pointer) != before:
             self.update()
@@ -446,7 +447,7 @@ class TokenBudget(Panel):
         if event.button() == Qt.MouseButton.LeftButton and self._dragged_from is not None:
             if not self._dragging:
                 row = self.row_at(event.position())
-                if row >= 0 and self._view is not None:
+                if self._view is not None and 0 <= row < self._view.series.n:
                     self.selection.step_requested.emit(int(self._view.series.step[row]))
             self._dragged_from, self._dragging = None, False
             self.unsetCursor()
@@ -480,6 +481,7 @@ class TokenBudget(Panel):
         if row < 0:
             row = self._current if self._first <= self._current < self._end else (self._first + self._end) // 2
         first, last = self._bounds()
+        row = min(row, view.series.n - 1)
         self.selection.visible.zoom(seen, _ZOOM_PER_NOTCH ** notches, float(view.series.step[row]),
                                     following=view.following, first=first, last=last)
 

@@ -365,7 +365,7 @@ class TokenBudget(Panel):
         for step in range(-(-first // interval) * interval, last + 1, interval):
             x = self._x(series.index_of(step)) + self._bar / 2
             text = self.tr("step {n}").format(n=format_int(step))
-            if said or x - text_width(text, small) / 2 < line.left() and step + interval <= last and step > first:
+            if said or (x - text_width(text, small) / 2 < line.left() and step + interval <= last and step > first):
                 text = format_int(step)
             else:
                 said = True

@@ -7,11 +7,13 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PySide6.QtCore import QPoint, Qt
 from pytestqt.qtbot import QtBot
 
 from engine.trace.history import LiveHistory
 from engine.trace.metrics import StepSeries
-from tests.widgets.scheduler_run import busy_run, view_at
+from tests.widgets.pointer import hover
+from tests.widgets.scheduler_run import busy_run, make_run, view_at
 from widgets.latency import LatencyPanel
 from widgets.request_timeline import RequestTimeline
 from widgets.scrubber import Scrubber
@@ -195,3 +197,29 @@ def test_new_steps_never_move_a_view_that_stands_still(qtbot: QtBot, steps: int)
         assert budget._first <= budget._current < budget._end
     look(390, False)
     assert budget._first <= budget._current < budget._end
+
+
+@pytest.mark.parametrize("steps", [0, 3])
+def test_a_drag_may_last_longer_than_the_run_that_it_began_in(qtbot: QtBot, steps: int) -> None:
+    selection, view, other = Selection(), view_at(busy_run(), 300), view_at(make_run(steps))
+    budget, latency, timeline = TokenBudget(selection), LatencyPanel(selection), RequestTimeline(selection)
+    for panel in (budget, latency, timeline):
+        qtbot.addWidget(panel)
+        panel.resize(600, 200)
+        panel.show()
+        panel.show_view(view)
+        panel.grab()
+        target = panel.plot.viewport() if isinstance(panel, LatencyPanel) else panel
+        for keep in (True, False):
+            qtbot.mousePress(target, Qt.MouseButton.LeftButton, pos=QPoint(200, 90))
+            if keep:
+                hover(target, QPoint(240, 90))
+            panel.show_view(other)  # pytest-qt fails the test if a handler raises
+            hover(target, QPoint(300, 90))
+            qtbot.mouseRelease(target, Qt.MouseButton.LeftButton, pos=QPoint(300 if keep else 200, 90))
+            panel.zoom_by(1)
+            panel.pan_by(0.1)
+            panel.grab()
+            selection.visible.release()
+            panel.show_view(view)
+            panel.grab()

@@ -263,20 +263,29 @@ class Runner:
     def warm_up(self, progress: Progress | None = None) -> None:
         """Compile and load what a step launches and capture the CUDA graphs, once the KV cache is there.
 
-        From then on they are captured anew whenever the cache is. On a CPU's own paths there is nothing to do.
+        From then on they are captured anew whenever the cache is. On a CPU's own paths there is nothing to do. Raises
+        :class:`RunnerError` if a full step does not fit into a GPU's memory.
         """
         if self._captures is None:
             return
-        from engine.gpu.warm_up import warm_up_steps
+        from engine.gpu.memory import NoRoom, step_must_fit
+        from engine.gpu.warm_up import full_step, warm_up_steps
 
         self._claim_thread()
         self._reserve_cache()
         if not self._warm:
-            steps = warm_up_steps(self._block_size)
+            steps, scheduler = warm_up_steps(self._block_size), self._config.scheduler
+            if self._config.device != "cpu":  # some kernels, the matrix products' among them, only large steps launch
+                steps.append(full_step(scheduler.max_num_batched_tokens, scheduler.max_num_seqs, self.max_model_len,
+                                       self._block_size))
             for done, plan in enumerate(steps):
                 if progress is not None:
                     progress("Compiling kernels", done / len(steps))
-                self._run_made_up(plan)
+                try:
+                    with step_must_fit():
+                        self._run_made_up(plan)
+                except NoRoom as problem:
+                    raise RunnerError(problem.args[0]) from None
         self._warm = True
         self._captures.capture(progress)
 

@@ -8,7 +8,8 @@ KV cache; what the graphs will take is estimated, because they are captured only
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -48,15 +49,22 @@ def profile(device: Device, before: Memory, utilization: float, num_graphs: int,
 
     Raises :class:`NoRoom` if a step does not fit.
     """
-    try:
+    with step_must_fit():
         decode = _peak_of(decode_step, device)
         full = _peak_of(full_step, device)
-    except torch.OutOfMemoryError:
-        raise NoRoom(Notice("A full step does not fit into the GPU's memory. Lower max_num_batched_tokens or "
-                            "max_num_seqs, or choose a smaller model or dtype.")) from None
     device.release()
     return share_out(utilization, before, device.memory(), activations=max(full, decode),
                      graphs=estimate_graphs(num_graphs, decode))
+
+
+@contextmanager
+def step_must_fit() -> Iterator[None]:
+    """Raises :class:`NoRoom` where a step in the block finds no memory."""
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise NoRoom(Notice("A full step does not fit into the GPU's memory. Lower max_num_batched_tokens or "
+                            "max_num_seqs, or choose a smaller model or dtype.")) from None
 
 
 def _peak_of(step: Callable[[], None], device: Device) -> int:

@@ -339,7 +339,7 @@ class BlockTable(Panel):
         t, small = theme(), font(11)
         line = QRectF(rect.left(), rect.bottom() - px(_FOOTER) + 6, rect.width(), px(_FOOTER) - 6)
         hidden = self.hidden_legend()
-        if hidden and rect.width() < 480:  # no room for words about words: the legend is worth more
+        if hidden and rect.width() < px(480):  # no room for words about words: the legend is worth more
             self._paint_legend(painter, line, hidden)
             return
         left = QRectF(line.left(), line.top(), self._tables_area.left() - line.left() - MARGIN, line.height())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import random
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -25,8 +26,11 @@ from app.session import LiveSession
 from app.sweep_window import SweepWindow
 from app.tasks import Cancelled, Going, Report, Task, in_thread
 from engine.trace.recording import Recorder
+from engine.worker import RunSpec
+from tests.app.live import BUSY, TokenThread
 from tests.engine.recorded_runs import engine_run, make_model, save
 from tests.engine.tiny_tokenizer import make_tokenizer
+from tests.robustness.soak_actions import Actions
 
 
 @pytest.fixture(scope="module")
@@ -463,3 +467,25 @@ def test_dialogs_change_their_language_while_they_are_open(window: MainWindow, q
     qtbot.waitUntil(lambda: [sorted(set(texts(d))) for d in dialogs] == [sorted(set(b)) for b in before], timeout=5000)
     for dialog in dialogs:
         dialog.close()
+
+
+def test_whatever_is_done_in_whatever_order(window: MainWindow, tokenizer: Any, base: Path, tmp_path: Path, qtbot: Any,
+                                            monkeypatch: pytest.MonkeyPatch) -> None:
+    """A short stretch of ``tests.robustness.soak``; everything but the model is real. pytest-qt fails it for an
+    exception in any handler, the fixture for a thread that is left."""
+    folder = tmp_path / "recordings"
+    folder.mkdir()
+    for module in ("app.asking", "app.comparing", "app.main_window"):
+        monkeypatch.setattr(f"{module}.recordings_folder", lambda: folder)
+    monkeypatch.setattr("app.session.EngineThread", lambda spec, models=None: TokenThread(spec, tmp_path / "tokens"))
+    window.comparing.load = lambda info, job: make_model(tokenizer)
+    window.start_live(RunSpec(scenario="shared-prefix", knobs=BUSY))
+    actions = Actions(window, folder, [base], random.Random(1), monkeypatch.setattr)
+    for _ in range(150):
+        actions.one()
+        qtbot.wait(3)
+    failed = {name: panel.failure for name, panel in window.panels.items() if panel.failure}
+    assert not failed
+    window.set_language("en")
+    window.close()
+    assert not list(tmp_path.rglob("*.part*"))

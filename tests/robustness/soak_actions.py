@@ -51,9 +51,10 @@ def value_for(knob: Knob, chance: random.Random) -> KnobValue:
 
 class Actions:
     """``folder`` is for what is written; file dialogs answer with names in it. ``shipped`` are recordings to begin
-    with."""
+    with. ``put`` replaces an attribute of a class, as setattr does."""
 
-    def __init__(self, window: MainWindow, folder: Path, shipped: list[Path], chance: random.Random) -> None:
+    def __init__(self, window: MainWindow, folder: Path, shipped: list[Path], chance: random.Random,
+                 put: Callable[[object, str, object], None] = setattr) -> None:
         self.window, self.folder, self.shipped, self.chance = window, folder, shipped, chance
         self._written = 0
         self.all: list[tuple[int, Callable[[], str]]] = [
@@ -62,7 +63,7 @@ class Actions:
             (3, self.change_looks), (3, self.resize), (3, self.show_a_dialog), (4, self.export),
             (4, self.save_a_picture), (3, self.compare), (3, self.rerun), (3, self.sweep), (8, self.use_a_window),
             (5, self.close_a_window), (2, self.submit_or_abort), (2, self.show_and_hide_panels)]
-        self._answer_dialogs()
+        self._answer_dialogs(put)
 
     def one(self) -> str:
         """Do something."""
@@ -73,17 +74,15 @@ class Actions:
         action = self.chance.choices(self.all, weights)[0][1]
         return f"{action.__name__}: {action()}"
 
-    def _answer_dialogs(self) -> None:
+    def _answer_dialogs(self, put: Callable[[object, str, object], None]) -> None:
         """Nobody is there to answer what stops the program until it is answered."""
         def name(*_: Any) -> tuple[str, str]:
             return str(self.chance.choice([*self.recordings(), self.new_name(".mcap"), Path("/proc/no.mcap"), ""])), ""
 
-        QFileDialog.getOpenFileName = staticmethod(name)  # type: ignore[method-assign, assignment]
-        QFileDialog.getSaveFileName = staticmethod(name)  # type: ignore[method-assign, assignment]
-        QFileDialog.getExistingDirectory = staticmethod(  # type: ignore[method-assign, assignment]
-            lambda *_: str(self.folder))
-        QMessageBox.question = staticmethod(  # type: ignore[method-assign, assignment]
-            lambda *_: QMessageBox.StandardButton.Ok)
+        put(QFileDialog, "getOpenFileName", staticmethod(name))
+        put(QFileDialog, "getSaveFileName", staticmethod(name))
+        put(QFileDialog, "getExistingDirectory", staticmethod(lambda *_: str(self.folder)))
+        put(QMessageBox, "question", staticmethod(lambda *_: QMessageBox.StandardButton.Ok))
 
     def recordings(self) -> list[Path]:
         return [*self.shipped, *sorted(self.folder.rglob("*.mcap"))]

@@ -41,8 +41,18 @@ def choose_tile(head_size: int, dtype: torch.dtype, group: int, single: bool) ->
     if dtype == torch.float32:  # computed without tensor cores, which would round it
         return Tile(16, 16, 8, 2) if few else Tile(32, 16 if wide else 32, 8, 2)
     if few:
-        return Tile(16, 32 if wide else 64, 8 if wide else 4, 2 if wide else 3)
+        # Memory is all that counts: three stages make a second buffer, filled while the first is computed with.
+        return Tile(16, 32 if wide else 64, 8 if wide else 4, 3)
     return Tile(64, 32 if wide else 64, 8 if wide else 4, 2)
+
+
+SMALL_ROWS: tl.constexpr = tl.constexpr(16)
+
+
+@triton.jit
+def _blocks_at(positions, last, table, block_shift):
+    """In which blocks the keys at ``positions`` lie."""
+    return tl.load(table + (positions >> block_shift), mask=positions < last, other=0)
 
 
 @triton.jit
@@ -61,12 +71,20 @@ def scan_keys(
     largest = tl.full([BLOCK_M], float("-inf"), tl.float32)
     total = tl.zeros([BLOCK_M], tl.float32)
     weighted = tl.zeros([BLOCK_M, HEAD_PAD], tl.float32)
+    # A small tile waits for memory. It is told a round ahead where the next keys lie: then the compiler can have them
+    # fetched while it computes with these. A large one has no registers to spare for that.
+    AHEAD: tl.constexpr = BLOCK_M <= SMALL_ROWS
+    blocks = _blocks_at(first + columns, last, table, block_shift)
     for start in range(first, last, BLOCK_N):
         positions = start + columns
         inside = positions < last
+        if AHEAD:
+            rows = blocks.to(tl.int64)
+            blocks = _blocks_at(positions + BLOCK_N, last, table, block_shift)
+        else:
+            rows = _blocks_at(positions, last, table, block_shift).to(tl.int64)
         # 64 bits: a large pool has more than 2**31 elements.
-        blocks = tl.load(table + (positions >> block_shift), mask=inside, other=0).to(tl.int64)
-        slots = ((blocks * kv_heads + kv_head) << block_shift) + (positions & ((1 << block_shift) - 1))
+        slots = ((rows * kv_heads + kv_head) << block_shift) + (positions & ((1 << block_shift) - 1))
         # What is not inside was never written and may be NaN; it must not be read, since 0 times NaN is NaN.
         key = tl.load(keys + slots[None, :] * HEAD + dims[:, None], mask=inside[None, :] & real[:, None], other=0.0)
         scores = tl.dot(queries, key, input_precision="ieee") * scale

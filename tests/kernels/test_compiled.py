@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -30,6 +31,17 @@ def test_representative_variants_compile_and_do_not_spill(architecture: int) -> 
         assert found.spills == 0, f"{variant.name} spills {found.spills} bytes"
         assert 0 < found.registers <= 255
         assert found.shared <= SHARED_LIMIT[architecture], variant.name
+
+
+@pytest.mark.parametrize("name", ["attention decode bf16 128", "attention split bf16 128"])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_the_next_keys_are_fetched_while_these_are_computed_with(name: str, architecture: int) -> None:
+    """Two buffers for keys and two for values, and a wait that leaves the later copies under way."""
+    variant = next(v for v in variants() if v.name == name)
+    code = variant.compile(architecture).asm["ttgir"]
+    buffers = re.findall(r"local_alloc : \(\) -> !ttg.memdesc<(\d+)x", code)
+    assert buffers == ["2", "2"]
+    assert "{num = 2 : i32}" in code
 
 
 def test_every_size_and_type_is_listed_once() -> None:

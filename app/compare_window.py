@@ -179,6 +179,7 @@ class CompareWindow(QWidget):
         self.setMinimumSize(960, 600)
         self.resize(size_on_screen(self, 1440, 900))
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self.setFocus()  # else the first button has it, and Space steps back instead of playing
 
     def _connect(self) -> None:
         self.play_button.clicked.connect(self.toggle_play)

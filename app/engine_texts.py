@@ -135,6 +135,7 @@ RECORDING_TEXTS = (
     QT_TRANSLATE_NOOP("Engine", "Not finished when the recording ended: {count}. Here they are served to "
                                 "their end."),
     QT_TRANSLATE_NOOP("Engine", "{path} could not be written in time."),
+    QT_TRANSLATE_NOOP("Engine", "Another run is recorded to {path}: choose another name."),
     QT_TRANSLATE_NOOP("Engine", "lower by {amount}"),
     QT_TRANSLATE_NOOP("Engine", "higher by {amount}"),
     QT_TRANSLATE_NOOP("Engine", "{times} times as high"),

@@ -129,6 +129,7 @@ class SweepWindow(QWidget):
             form.addWidget(self.ranges[row], row + 1, 2, 1, 2)
             self.knobs[row].currentIndexChanged.connect(lambda _, r=row: self._knob_chosen(r))
             self.ranges[row].textChanged.connect(self._check)
+            self.ranges[row].returnPressed.connect(lambda: None if self.busy else self.toggle())
             self.ranges[row].setMinimumWidth(220)
         form.addWidget(self.count, 1, 4)
         form.addWidget(self.run_button, 2, 4, Qt.AlignmentFlag.AlignLeft)

@@ -32,6 +32,8 @@ from engine.recorded_engine import RecordedEngine
 from engine.recorded_runner import RecordedRunner
 from engine.recorded_workload import RecordedWorkload, RerunCancelled, RerunError
 from engine.trace.events import SCHEMA_VERSION, RunInfo, StepEvents
+from engine.trace.export.files import why_not_written
+from engine.trace.growing_file import InUse
 from engine.trace.knobs import KnobError, KnobValue, default_knobs, knob
 from engine.trace.recording import Recorder
 from engine.trace.source import Notice
@@ -159,21 +161,21 @@ def record(engine: RecordedEngine, feed: Feed, info: RunInfo, path: Path, *, pro
     """
     unfinished = path.with_name(f"{path.name}.part")
     recorder = Recorder(unfinished, info, prompt_text=prompt_text)
-    begun = recorder.error is None  # else a file of that name is somebody else's
+    others = isinstance(recorder.failure, InUse)  # then the file of that name is not ours to take away
 
     def put(events: StepEvents) -> None:
         if recorder.error is not None:
-            raise RerunError(recorder.error)
+            raise _not_written(recorder, path)
         recorder.wait_for_room()
         recorder.put(events)
 
     try:
-        if not begun:
-            raise RerunError(recorder.error)
+        if recorder.error is not None:
+            raise _not_written(recorder, path)
         steps = run_engine(engine, feed, put, progress=progress, cancel=cancel)
         closed = recorder.close()
         if recorder.error is not None or not closed:
-            raise RerunError(recorder.error or Notice("{path} could not be written in time.", path=path))
+            raise _not_written(recorder, path)
         try:
             os.replace(unfinished, path)
         except OSError as failure:
@@ -182,8 +184,17 @@ def record(engine: RecordedEngine, feed: Feed, info: RunInfo, path: Path, *, pro
         return steps
     finally:
         recorder.close()
-        if begun:
+        if not others:
             with suppress(OSError):
                 unfinished.unlink()
         # The runner may serve other runs after this one.
         engine.release()
+
+
+def _not_written(recorder: Recorder, path: Path) -> RerunError:
+    """Why there is no recording at ``path``. The recorder speaks of a live run, which would go on without one."""
+    if isinstance(recorder.failure, InUse):
+        return RerunError(Notice("Another run is recorded to {path}: choose another name.", path=path))
+    if isinstance(recorder.failure, OSError):
+        return RerunError(why_not_written(recorder.failure, path))
+    return RerunError(recorder.error or Notice("{path} could not be written in time.", path=path))

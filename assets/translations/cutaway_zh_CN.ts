@@ -1027,6 +1027,10 @@
         <translation>未能及时写入 {path}。</translation>
     </message>
     <message>
+        <source>Another run is recorded to {path}: choose another name.</source>
+        <translation>另一次运行正在录制到 {path}：请换一个名称。</translation>
+    </message>
+    <message>
         <source>lower by {amount}</source>
         <translation>降低 {amount}</translation>
     </message>

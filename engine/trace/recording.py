@@ -78,6 +78,7 @@ class Recorder:
         self.paths = [self.path]
         self.cpu_ns = 0
         self.error: Notice | None = None
+        self.failure: Exception | None = None  # that the system made, if it was one
         self.dropped = 0
         self.steps_written = 0
         self._info = info if prompt_text else msgspec.structs.replace(info, prompt_text=False)
@@ -251,6 +252,7 @@ class Recorder:
 
     def _fail(self, error: Exception) -> None:
         if self.error is None:
+            self.failure = error
             self.error = _explain(error, self.path)
 
 

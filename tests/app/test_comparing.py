@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QApplication
 
 import app.comparing
 from app.compare_window import CompareWindow
@@ -140,6 +141,15 @@ def compared(ready: MainWindow, made: Path, tokenizer: Any, tmp_path: Path, qtbo
     assert window is not None
     qtbot.waitUntil(lambda: window._gathered, timeout=10_000)
     return window
+
+
+def test_space_plays_from_the_beginning(compared: CompareWindow, qtbot: Any) -> None:
+    compared.activateWindow()
+    qtbot.waitUntil(lambda: QApplication.focusWidget() is not None and QApplication.focusWidget().window() is compared)
+    qtbot.keyClick(QApplication.focusWidget(), Qt.Key.Key_Space)
+    assert compared.playing
+    qtbot.keyClick(QApplication.focusWidget(), Qt.Key.Key_End)
+    assert compared.position == len(compared.alignment) - 1
 
 
 def test_one_slider_moves_both(compared: CompareWindow) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 import threading
 from pathlib import Path
@@ -176,7 +178,7 @@ def test_what_cannot_be_run_again_is_refused_with_a_reason(tokenizer, tmp_path: 
     workload = read_workload(history)
     with pytest.raises(KnobError):
         rerun(workload, {"max_num_seqs": 0}, tmp_path / "a.mcap", make_model(tokenizer))
-    with pytest.raises(RerunError, match="does not exist"):
+    with pytest.raises(RerunError, match="There is no folder"):
         rerun(workload, {}, tmp_path / "no" / "a.mcap", make_model(tokenizer))
     assert not list(tmp_path.iterdir())
     with pytest.raises(RerunError, match="no request"):
@@ -203,8 +205,27 @@ def test_two_runs_into_one_file_do_not_spoil_each_other(tokenizer, tmp_path: Pat
         tried.append(str(refused.value))
 
     result = rerun(workload, {}, tmp_path / "a.mcap", make_model(tokenizer), progress=progress)
-    assert "Another recording is written" in tried[0]
+    assert "Another run is recorded to" in tried[0]
     recording = open_recording(result.path)
     assert recording.complete
     assert recording.last_step == result.steps - 1
     recording.close()
+
+
+@pytest.mark.parametrize(("number", "says"), [
+    (errno.ENOSPC, "Free some room"), (errno.EACCES, "choose another folder"), (errno.EIO, "Choose another place")])
+def test_what_the_disk_refuses_is_said_of_this_run(tokenizer, tmp_path: Path, number: int, says: str,
+                                                   monkeypatch: pytest.MonkeyPatch) -> None:
+    """A live run goes on without its recording; this one is nothing without it."""
+    workload = read_workload(engine_run(tokenizer, 5, requests=20))
+
+    def refuse(*_: object) -> int:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("engine.trace.growing_file.GrowingFile.write", refuse)
+    with pytest.raises(RerunError, match=says) as refused:
+        rerun(workload, {}, tmp_path / "b.mcap", make_model(tokenizer))
+    assert "b.mcap" in str(refused.value)
+    assert "goes on" not in str(refused.value)
+    assert ".part" not in str(refused.value)
+    assert not list(tmp_path.iterdir())

@@ -11,6 +11,8 @@ from pathlib import Path
 from engine.trace.mcap_file import MAGIC
 from engine.trace.source import Notice
 
+FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
+
 
 class ExportError(Exception):
     """An export cannot be made. Its argument is a :class:`Notice` that says why, for people; it can be translated."""
@@ -72,10 +74,17 @@ def _disk_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as failure:
-        if failure.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise ExportFailed(Notice("The disk is full: {path} was not written. Free some room, or choose another "
-                                      "disk.", path=path)) from None
-        if failure.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-            raise ExportError(Notice("{path} may not be written: choose another folder.", path=path)) from None
-        raise ExportFailed(Notice("{path} cannot be written ({reason}). Choose another place.", path=path,
-                                  reason=failure.strerror or failure)) from None
+        kind = ExportError if failure.errno in FORBIDDEN else ExportFailed
+        raise kind(why_not_written(failure, path)) from None
+
+
+def why_not_written(failure: OSError, path: Path) -> Notice:
+    """What the system refused, and what to do about it."""
+    if failure.errno in (errno.ENOSPC, errno.EDQUOT):
+        return Notice("The disk is full: {path} was not written. Free some room, or choose another disk.", path=path)
+    if failure.errno in FORBIDDEN:
+        return Notice("{path} may not be written: choose another folder.", path=path)
+    if not path.parent.is_dir():
+        return Notice("There is no folder {folder}.", folder=path.parent)
+    return Notice("{path} cannot be written ({reason}). Choose another place.", path=path,
+                  reason=failure.strerror or failure)

@@ -38,8 +38,8 @@ def choose_tile(head_size: int, dtype: torch.dtype, group: int, single: bool) ->
     """The tile for a batch in which every request has a single token (``single``), or for any other."""
     wide = head_size > 128
     few = single and group <= 16
-    if dtype == torch.float32:  # computed without tensor cores, which would round it
-        return Tile(16, 16, 8, 2) if few else Tile(32, 16 if wide else 32, 8, 2)
+    if dtype == torch.float32:  # computed without tensor cores, which would round it; sizes at which nothing spills
+        return Tile(16, 16, 8, 2) if few else Tile(32, 32 if 64 < head_size <= 128 else 16, 8, 2)
     if few:
         # Memory is all that counts: three stages make a second buffer, filled while the first is computed with.
         return Tile(16, 32 if wide else 64, 8 if wide else 4, 3)

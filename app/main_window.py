@@ -97,6 +97,7 @@ class MainWindow(QMainWindow):
         self._restore_layout()
         Motion.enabled = settings.motion
         self._sync_commands()
+        self.setFocus()  # else the first control has it, and the arrow keys are not the run's
 
     # ---- building ------------------------------------------------------------------------------------------------
 

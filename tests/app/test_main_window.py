@@ -12,7 +12,7 @@ import pytest
 from PySide6.QtCore import QMimeData, QPoint, QPointF, Qt, QUrl
 from PySide6.QtGui import QDropEvent
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QPushButton, QWidget
+from PySide6.QtWidgets import QApplication, QPushButton, QWidget
 
 from app.application import make_application
 from app.main_window import MainWindow
@@ -636,3 +636,13 @@ def test_the_choice_of_layouts_stands_at_the_right_in_every_language_and_size(wi
     qtbot.waitUntil(lambda: 0 <= gap() <= 8)
     window.resize(1100, 700)
     qtbot.waitUntil(lambda: 0 <= gap() <= 8)
+
+
+def test_the_keys_are_the_runs_from_the_start(window: MainWindow, recording: Path, qtbot: Any) -> None:
+    window.activateWindow()
+    window.open_recording(recording, play=False)
+    qtbot.waitUntil(lambda: QApplication.focusWidget() is not None)
+    layout = window.docks.current
+    qtbot.keyClick(QApplication.focusWidget(), Qt.Key.Key_Right)
+    qtbot.waitUntil(lambda: window.transport.status.step == 1)
+    assert window.docks.current == layout

@@ -206,6 +206,24 @@ def test_the_sizes_are_those_of_the_models() -> None:
     assert LLAMA_8B.step_operations() == 2 * (8_030_261_248 - 2 * embedding)
 
 
+def test_a_model_in_bfloat16_still_turns_by_the_right_angles(tmp_path: Path) -> None:
+    import torch
+
+    from tests.engine.forward_driver import make_llama
+    from tests.gpu.engine import in_bfloat16
+
+    model = make_llama(tmp_path)
+    rounded = in_bfloat16(model)
+    assert {parameter.dtype for parameter in rounded.parameters()} == {torch.bfloat16}
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+    frequencies = dict(rounded.named_buffers())
+    assert "model.rotary_emb.inv_freq" in frequencies
+    for name, buffer in model.named_buffers():
+        assert torch.equal(frequencies[name], buffer)
+    with torch.no_grad():
+        assert rounded(torch.tensor([[5, 6, 7]])).logits.dtype == torch.bfloat16
+
+
 def test_the_roofline_is_the_larger_of_two_times() -> None:
     from tests.gpu.measure import Meter
     from tests.gpu.models import SMOLLM2

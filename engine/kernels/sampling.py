@@ -13,10 +13,10 @@ import torch
 import triton
 import triton.language as tl
 
-BLOCK = 4096
+BLOCK = 2048
 NUM_WARPS = 8
 PAIRS = 128
-PART = 4 * BLOCK
+PART = 8 * BLOCK
 """So much of a row one program looks through for its largest logit: a single row keeps several processors at work."""
 ARGMAX_PARTS = 128
 PARAMETERS = ("row", "temperature", "top_k", "top_p", "min_p", "uniform")

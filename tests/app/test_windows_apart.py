@@ -31,6 +31,7 @@ from tests.app.live import BUSY, TokenThread
 from tests.engine.recorded_runs import engine_run, make_model, save
 from tests.engine.tiny_tokenizer import make_tokenizer
 from tests.robustness.soak_actions import Actions
+from widgets.motion import Motion
 
 
 @pytest.fixture(scope="module")
@@ -481,9 +482,13 @@ def test_whatever_is_done_in_whatever_order(window: MainWindow, tokenizer: Any, 
     window.comparing.load = lambda info, job: make_model(tokenizer)
     window.start_live(RunSpec(scenario="shared-prefix", knobs=BUSY))
     actions = Actions(window, folder, [base], random.Random(1), monkeypatch.setattr)
-    for _ in range(150):
-        actions.one()
-        qtbot.wait(3)
+    monkeypatch.setattr(Motion, "enabled", True)  # and as it was afterwards
+    try:
+        for _ in range(150):
+            actions.one()
+            qtbot.wait(3)
+    finally:
+        window.docks.resize_type(0)
     failed = {name: panel.failure for name, panel in window.panels.items() if panel.failure}
     assert not failed
     window.set_language("en")

@@ -169,10 +169,13 @@ def _time_transformers(report: Report, meter: Meter, size: Size, requests: Reque
         generation_config=generation, continuous_batching_config=batching, block=True, timeout=10
     ) as manager:
         say(f"  {size.name}: transformers is warm")
-        for _ in range(1 if small else 2):
-            if deadline.over:
-                break
-            times.append(_ask(manager, requests, deadline))
+        try:
+            for _ in range(1 if small else 2):
+                if deadline.over:
+                    break
+                times.append(_ask(manager, requests, deadline))
+        finally:  # leaving the block would wait until everybody is served, however long that takes
+            manager.stop(block=True, timeout=10, hard_stop=True)
     if not times or times[-1] != times[-1]:
         return deadline.stop("transformers did not finish")
     attention = getattr(model.config, "_attn_implementation", "")

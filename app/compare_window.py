@@ -128,7 +128,7 @@ class CompareWindow(QWidget):
         top.setSpacing(EDGE)
         for widget in (self.back_button, self.play_button, self.on_button):
             top.addWidget(widget)
-        self.where.setMinimumWidth(220)
+        self.where.setMinimumWidth(px(220))
         self.sync_label = QLabel()
         self.sync_label.setProperty("role", "secondary")
         top.addWidget(self.slider, 1)

@@ -9,6 +9,7 @@ from PySide6.QtWidgets import QCheckBox, QComboBox, QDialog, QFormLayout, QLabel
 
 from app.translation import LANGUAGES
 from engine.version import VERSION
+from widgets.theme import px
 
 
 class _Dialog(QDialog):
@@ -86,7 +87,7 @@ class AboutDialog(_Dialog):
     def __init__(self, parent: QWidget) -> None:
         super().__init__(parent)
         title = QLabel(f"Cutaway {VERSION}")
-        title.setStyleSheet("font-size: 18px; font-weight: 600;")
+        title.setStyleSheet(f"font-size: {px(18)}px; font-weight: 600;")
         self._text, self._licence = QLabel(), QLabel()
         self._text.setWordWrap(True)
         self._licence.setProperty("role", "secondary")
@@ -95,7 +96,7 @@ class AboutDialog(_Dialog):
         column.setSpacing(12)
         for label in (title, self._text, self._licence):
             column.addWidget(label)
-        self.setFixedWidth(420)
+        self.setFixedWidth(px(420))
         self.retranslate()
 
     def retranslate(self) -> None:

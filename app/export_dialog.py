@@ -29,6 +29,7 @@ from engine.trace.export import export_csv, export_jsonl, export_perfetto
 from engine.trace.reader import open_recording
 from engine.trace.source import RunSource
 from widgets.number_box import NumberBox
+from widgets.theme import px
 
 FILM_STEPS = 100
 """A film begins at the step that is looked at and has this many steps, unless the user says otherwise."""
@@ -102,7 +103,7 @@ class ExportDialog(QDialog):
         column.addWidget(self.view.bar)
         column.addWidget(self.view.line)
         column.addLayout(buttons)
-        self.setMinimumWidth(440)
+        self.setMinimumWidth(px(440))
 
     def retranslate(self) -> None:
         self.setWindowTitle(self.tr("Export"))

@@ -24,7 +24,7 @@ from engine.trace.source import Notice, RunSource
 from widgets.controls import Choice, Control, ToggleSwitch
 from widgets.knob_texts import knob_text, knob_tooltip
 from widgets.sliders import KnobSlider
-from widgets.theme import themes
+from widgets.theme import px, themes
 
 READ_S = 0.02
 """How long a tick may spend on reading the workload: the window goes on drawing meanwhile."""
@@ -134,7 +134,7 @@ class RerunDialog(QDialog):
         self.run_button.clicked.connect(self.start)
         self.close_button.clicked.connect(self.reject)
         column.addLayout(buttons)
-        self.setMinimumWidth(640)
+        self.setMinimumWidth(px(640))
 
     def retranslate(self) -> None:
         self.setWindowTitle(self.tr("Run the same workload with other knobs"))

@@ -47,7 +47,7 @@ from engine.trace.source import Notice, RunSource
 from widgets.knob_texts import knob_tooltip
 from widgets.number_box import NumberBox
 from widgets.sweep_chart import SettingPoint, SweepChart
-from widgets.theme import themes
+from widgets.theme import px, themes
 from widgets.view import Selection
 
 COLUMNS = ("output_tokens_per_s", "itl_p50_ms", "itl_p99_ms", "ttft_p50_ms", "ttft_p99_ms", "kv_use", "preemptions",
@@ -130,7 +130,7 @@ class SweepWindow(QWidget):
             self.knobs[row].currentIndexChanged.connect(lambda _, r=row: self._knob_chosen(r))
             self.ranges[row].textChanged.connect(self._check)
             self.ranges[row].returnPressed.connect(lambda: None if self.busy else self.toggle())
-            self.ranges[row].setMinimumWidth(220)
+            self.ranges[row].setMinimumWidth(px(220))
         form.addWidget(self.count, 1, 4)
         form.addWidget(self.run_button, 2, 4, Qt.AlignmentFlag.AlignLeft)
         form.setColumnStretch(4, 1)
@@ -145,7 +145,6 @@ class SweepWindow(QWidget):
         self.table.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
         self.table.setShowGrid(False)
         self.table.verticalHeader().hide()
-        self.table.verticalHeader().setDefaultSectionSize(26)
         self.table.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
         self.table.horizontalHeader().setStretchLastSection(True)
         self.table.itemSelectionChanged.connect(self._row_selected)
@@ -220,6 +219,7 @@ class SweepWindow(QWidget):
 
     def _restyle(self) -> None:
         self.setStyleSheet(f"#sweep {{ background: {themes.current.background}; }}")
+        self.table.verticalHeader().setDefaultSectionSize(px(26))
 
     @property
     def busy(self) -> bool:

@@ -104,6 +104,8 @@ class DecodeGraphs:
         except RuntimeError as problem:  # no memory is left, most likely: this shape runs eagerly
             log.warning("no CUDA graph for %d requests: %s", shape.size, problem)
             self._impossible.add(shape)
+            if not self._graphs:  # it was the first: its memory cannot be used again, as in `clear`
+                self._pool = None
             return None
         self._graphs[shape] = graph
         return graph

@@ -313,11 +313,19 @@ def test_the_largest_graph_is_captured_first_and_all_share_one_memory(model: Pat
 def test_a_graph_that_does_not_fit_into_memory_is_done_without(model: Path) -> None:
     class Small(RecordingDevice):
         refused = 0
+        pools = 0
+        gone = 0  # the last graph of a pool, and with it the pool
+
+        def new_graph_pool(self) -> int:
+            self.pools += 1
+            return self.pools
 
         def capture(self, function: Callable[[], None], pool: Any) -> Graph:
+            assert pool != self.gone
             graph = super().capture(function, pool)
             if len(path_of(runner)._batches) == 1:  # the first and largest
                 self.refused += 1
+                self.gone = pool
                 raise torch.OutOfMemoryError
             return graph
 

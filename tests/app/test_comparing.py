@@ -165,7 +165,7 @@ def test_one_slider_moves_both(compared: CompareWindow) -> None:
     assert first.session.time.step == 30  # aligned anew, the first run stays where it is
     ends = [side.source.series.end_ns for side in compared.sides]
     steps = compared.alignment.steps(compared.position)
-    assert ends[1][steps[1]] <= ends[0][steps[0] + 1]
+    assert steps[1] == 0 or ends[1][steps[1]] <= ends[0][steps[0] + 1]  # before its first step's end it is at that
     compared.move_by(1)
     compared.go_to(10**9)
     assert [s.session.time.step for s in compared.sides] == [s.source.last_step for s in compared.sides]

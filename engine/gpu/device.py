@@ -5,6 +5,7 @@ Everything that only a GPU can do lies behind :class:`Device`, so that all that 
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -115,9 +116,16 @@ class CudaDevice:
         if self._capture_stream is None:
             self._capture_stream = torch.cuda.Stream()
         graph = torch.cuda.CUDAGraph()
-        # Other threads may do with CUDA what they like meanwhile; the default mode would fail for that.
-        with torch.cuda.graph(graph, pool=pool, stream=self._capture_stream, capture_error_mode="thread_local"):
-            function()
+        stream, collects = torch.cuda.current_stream(), gc.isenabled()
+        gc.disable()  # what it finds may be graphs and events, and not everything may be destroyed during a capture
+        try:
+            # Other threads may do with CUDA what they like meanwhile; the default mode would fail for that.
+            with torch.cuda.graph(graph, pool=pool, stream=self._capture_stream, capture_error_mode="thread_local"):
+                function()
+        finally:
+            torch.cuda.set_stream(stream)  # torch leaves the other one in its place where a capture breaks off
+            if collects:
+                gc.enable()
         return graph
 
     def memory(self) -> Memory:

@@ -4,6 +4,10 @@ Import this module through :mod:`engine.model.fused`, which says where compiled 
 
 A row comes with its peaks, the largest logit of each chunk of it: whoever looks for large logits passes over every
 chunk that cannot hold one. A row fills whole vectors: what only pads it is -infinity. Arrays are C-contiguous.
+
+Nothing is sorted. A bound, the k-th largest logit or the lightest weight of a nucleus, is found by narrowing the range
+that it lies in, each time with one pass that counts or adds up what is above; the last passes go over the few numbers
+that are left in the range. What is computed of a row depends on nothing but the row.
 """
 
 from __future__ import annotations
@@ -13,17 +17,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from engine.model.fused_ir import SCORES, row_exp
+from engine.model.fused_ir import SCORES
 from engine.model.fused_kernels import (
     CHUNK,
     address,
     compiled,
-    compiled_loosely,
     entry,
     find_largest,
     find_peaks,
     from_bits,
 )
+from engine.sampler_ir import count_from, exp_chunks, exp_vectors, lanes_within, lowest_bit, sum_chunks, sum_from
 
 Array = Any  # of NumPy; numba finds the types out by itself
 
@@ -31,16 +35,20 @@ Array = Any  # of NumPy; numba finds the types out by itself
 class Scratch(NamedTuple):
     """Room to work in, for rows of one width."""
 
-    weights: Array  # float32 (width,)
-    heap: Array  # float32 (width,)
-    picked: Array  # int32 (width,)
+    weights: Array  # float32, whole chunks of them: what of the last chunk is not in a row is 0
+    sums: Array  # float64 (chunks,): what each chunk of the weights weighs
+    chunks: Array  # int64 (chunks,): some of the chunks
+    close: Array  # float32 (width,): numbers among which a bound is looked for
+    picked: Array  # int32 (width,): tokens that were collected
 
 
 def make_scratch(width: int) -> Scratch:
     def floats(count: int) -> np.ndarray:
         return np.zeros(count, dtype=np.float32)
 
-    return Scratch(floats(width), floats(width), np.zeros(width, dtype=np.int32))
+    chunks = -(-width // CHUNK)
+    return Scratch(floats(chunks * CHUNK), np.zeros(chunks, dtype=np.float64), np.zeros(chunks, dtype=np.int64),
+                   floats(chunks * CHUNK), np.zeros(width, dtype=np.int32))
 
 
 @entry
@@ -74,145 +82,128 @@ def measure_rows(logits, peaks, rows, counts, scratch, totals, tokens, values): 
     for r in range(rows.shape[0]):
         row, tops = logits[rows[r]], peaks[rows[r]]
         largest = row[find_largest(row, tops)]
-        totals[r] = largest + math.log(weigh(row, tops.shape[0], largest, np.float32(1.0), scratch))
+        totals[r] = largest + math.log(weigh(row, tops, largest, np.float32(1.0), largest - FARTHEST, scratch))
         if counts[r] == 0:
             continue
-        found = collect(row, tops, kth_largest_logit(row, tops, counts[r], scratch), scratch)
+        found = collect(row, tops, kth_largest_logit(row, tops, largest, counts[r], scratch), scratch)
         for place in range(counts[r]):
             best = 0
             for i in range(1, found):
-                if scratch.weights[i] > scratch.weights[best]:
+                if scratch.close[i] > scratch.close[best]:
                     best = i
             tokens[r, place] = scratch.picked[best]
-            values[r, place] = scratch.weights[best]
-            scratch.weights[best] = -np.inf
-
-
-@compiled
-def weigh(row, chunks, largest, scale, scratch):  # type: ignore[no-untyped-def]
-    """``exp((x - largest) * scale)`` of the whole row into the weights, each chunk's sum into ``heap``; the total."""
-    weights = scratch.weights
-    for i in range(row.shape[0]):
-        weights[i] = row[i]
-    total = 0.0
-    for chunk in range(chunks):
-        start = chunk * CHUNK
-        size = min(CHUNK, row.shape[0] - start)
-        scratch.heap[chunk] = row_exp(address(weights) + 4 * start, size // SCORES, largest, scale)
-        total += scratch.heap[chunk]
-    return total
-
-
-@compiled
-def kth_largest(values, k, heap):  # type: ignore[no-untyped-def]
-    """The ``k``-th largest of at least k values. The k largest so far are a heap with the smallest of them on top."""
-    for size in range(k):
-        x, at = values[size], size
-        while at > 0 and heap[(at - 1) // 2] > x:
-            heap[at] = heap[(at - 1) // 2]
-            at = (at - 1) // 2
-        heap[at] = x
-    for i in range(k, values.shape[0]):
-        x = values[i]
-        if x > heap[0]:
-            at = 0
-            while True:
-                child = 2 * at + 1
-                if child >= k:
-                    break
-                if child + 1 < k and heap[child + 1] < heap[child]:
-                    child += 1
-                if heap[child] >= x:
-                    break
-                heap[at] = heap[child]
-                at = child
-            heap[at] = x
-    return heap[0]
-
-
-@compiled
-def kth_largest_logit(row, peaks, k, scratch):  # type: ignore[no-untyped-def]
-    """As many chunks as ``k`` have a peak that is at least the k-th largest peak, so many logits have, at least."""
-    bound = -np.inf
-    if k <= peaks.shape[0]:
-        bound = float(kth_largest(peaks, k, scratch.heap))
-    return kth_largest(scratch.weights[: collect(row, peaks, bound, scratch)], k, scratch.heap)
+            values[r, place] = scratch.close[best]
+            scratch.close[best] = -np.inf
 
 
 @compiled
 def collect(row, peaks, bound, scratch):  # type: ignore[no-untyped-def]
-    """The tokens whose logits are at least ``bound`` into ``picked``, their logits into ``weights``; how many."""
-    picked, weights = scratch.picked, scratch.weights
+    """The tokens whose logits are at least ``bound`` into ``picked``, their logits into ``close``; how many."""
     found = 0
     for chunk in range(peaks.shape[0]):
         if peaks[chunk] >= bound:
             for i in range(chunk * CHUNK, min((chunk + 1) * CHUNK, row.shape[0])):
-                picked[found] = i  # without a branch: whether it stays there is seen by the next
-                weights[found] = row[i]
+                scratch.picked[found] = i  # without a branch: whether it stays there is seen by the next
+                scratch.close[found] = row[i]
                 found += row[i] >= bound
     return found
 
 
-@compiled
-def weigh_collected(found, largest, scale, scratch):  # type: ignore[no-untyped-def]
-    """Logits that were collected become weights; how many they are, filled up to whole vectors with zeros."""
-    end = (found + SCORES - 1) // SCORES * SCORES  # no more than the width, which fills whole vectors
-    for i in range(found, end):
-        scratch.weights[i] = -np.inf
-    row_exp(address(scratch.weights), end // SCORES, largest, scale)
-    return end
+FARTHEST = 88.0  # in logits over temperature below the largest: what is farther weighs nothing that float32 can hold
+MARGIN = 1e-3  # in logits over temperature, more than weights are ever rounded
 
 
 @compiled
 def draw(row, peaks, temperature, top_k, top_p, min_p, uniform, scratch):  # type: ignore[no-untyped-def]
-    count = row.shape[0]
-    weights = scratch.weights
     largest = row[find_largest(row, peaks)]
-    scale = np.float32(1.0 / temperature)
-    bound = -np.inf
-    if 0 < top_k < count:
-        bound = float(kth_largest_logit(row, peaks, top_k, scratch))
+    bound = largest - FARTHEST * temperature
     if min_p > 0.0:
         bound = max(bound, largest + temperature * math.log(min_p))
-    if bound > -np.inf:
-        end = weigh_collected(collect(row, peaks, bound, scratch), largest, scale, scratch)
-        total = total_of(weights[:end])
-        if top_p < 1.0:
-            drop_below(weights[:end], lightest_of_nucleus(weights[:end], top_p * total))
-        return scratch.picked[walk(weights, 0, end, uniform * total_of(weights[:end]))]
-
-    total = weigh(row, peaks.shape[0], largest, scale, scratch)
+    if 0 < top_k < row.shape[0]:
+        bound = max(bound, float(kth_largest_logit(row, peaks, largest, top_k, scratch)))
+    total = weigh(row, peaks, largest, np.float32(1.0 / temperature), bound, scratch)
+    lightest = np.float32(0.0)
     if top_p < 1.0:
-        # The nucleus is almost always near the likeliest token: look there first.
-        reach = 4.0
-        while True:
-            end = weigh_collected(collect(row, peaks, largest - temperature * reach, scratch), largest, scale, scratch)
-            if total_of(weights[:end]) >= top_p * total or reach > 88.0:  # beyond that a token weighs nothing
-                break
-            reach *= 2.0
-        drop_below(weights[:end], lightest_of_nucleus(weights[:end], top_p * total))
-        return scratch.picked[walk(weights, 0, end, uniform * total_of(weights[:end]))]
+        lightest = lightest_of_nucleus(peaks, largest, temperature, bound, top_p, total, scratch)
+        bound = max(bound, largest + temperature * (math.log(lightest) - MARGIN))
+        total = drop(peaks, bound, lightest, scratch)
+    return walk(scratch, lightest, uniform * total)
 
-    target = uniform * total
-    reached = before = 0.0
-    chosen = 0
-    for chunk in range(peaks.shape[0]):
-        if scratch.heap[chunk] > 0:
-            chosen, before = chunk, reached
-            reached += scratch.heap[chunk]
-            if reached > target:
-                break
-    start = chosen * CHUNK
-    return walk(weights, start, min(start + CHUNK, count), target - before)
+
+# ---- weights: of the chunks whose peaks reach a bound; those of others are never read --------------------------------
 
 
 @compiled
-def walk(weights, start, end, target):  # type: ignore[no-untyped-def]
-    """Where the sum of the weights from ``start`` on passes ``target``; the last that weighs anything if nowhere."""
-    reached = 0.0
-    last = start
-    for i in range(start, end):
-        if weights[i] > 0:
+def list_chunks(peaks, bound, listed):  # type: ignore[no-untyped-def]
+    """The chunks whose peaks reach ``bound``, into ``listed``; how many."""
+    count = 0
+    for chunk in range(peaks.shape[0]):
+        listed[count] = chunk  # without a branch: whether it stays there is seen by the next
+        count += peaks[chunk] >= bound
+    return count
+
+
+@compiled
+def weigh(row, peaks, largest, scale, bound, scratch):  # type: ignore[no-untyped-def]
+    """``exp((x - largest) * scale)`` of each logit from ``bound`` on into the weights, 0 of others beside them.
+
+    Each chunk's sum goes into ``sums``; returns the total.
+    """
+    sums, source, target = scratch.sums, address(row), address(scratch.weights)
+    for chunk in range(peaks.shape[0]):
+        sums[chunk] = 0.0
+    least = at_least(bound)
+    whole = row.shape[0] // CHUNK
+    count = list_chunks(peaks[:whole], bound, scratch.chunks)
+    exp_chunks(source, target, address(sums), address(scratch.chunks), count, largest, scale, least)
+    if whole < peaks.shape[0] and peaks[whole] >= bound:  # a last chunk that is shorter
+        start, vectors = 4 * CHUNK * whole, (row.shape[0] - CHUNK * whole) // SCORES
+        sums[whole] = exp_vectors(source + start, target + start, vectors, largest, scale, least)
+    total = 0.0
+    for chunk in range(peaks.shape[0]):
+        total += sums[chunk]
+    return total
+
+
+@compiled
+def at_least(bound):  # type: ignore[no-untyped-def]
+    """The first float32 that is at least the float64 ``bound``."""
+    near = np.float32(bound)
+    return near if near >= bound else at_order(order_of(near) + 1)
+
+
+@compiled
+def drop(peaks, bound, lightest, scratch):  # type: ignore[no-untyped-def]
+    """Leave only the weights from ``lightest`` on, which are in chunks whose peaks reach ``bound``; their total."""
+    total = 0.0
+    for chunk in range(peaks.shape[0]):
+        scratch.sums[chunk] = 0.0
+    for i in range(list_chunks(peaks, bound, scratch.chunks)):
+        chunk = scratch.chunks[i]
+        weight = sum_from(address(scratch.weights) + 4 * CHUNK * chunk, CHUNK // SCORES, lightest)
+        scratch.sums[chunk] = weight
+        total += weight
+    return total
+
+
+@compiled
+def walk(scratch, lightest, target):  # type: ignore[no-untyped-def]
+    """Where the sum of the weights from ``lightest`` on passes ``target``; the last of them if nowhere."""
+    weights, sums = scratch.weights, scratch.sums
+    reached = before = 0.0
+    chosen = -1
+    for chunk in range(sums.shape[0]):
+        if sums[chunk] > 0:
+            chosen, before = chunk, reached
+            reached += sums[chunk]
+            if reached > target:
+                break
+    if chosen < 0:
+        return 0  # nothing but NaN
+    reached = before
+    last = chosen * CHUNK
+    for i in range(last, last + CHUNK):
+        if weights[i] >= lightest and weights[i] > 0:
             last = i
             reached += weights[i]
             if reached > target:
@@ -220,41 +211,166 @@ def walk(weights, start, end, target):  # type: ignore[no-untyped-def]
     return last
 
 
-@compiled_loosely
-def total_of(weights):  # type: ignore[no-untyped-def]
-    total = 0.0
-    for i in range(weights.shape[0]):
-        total += weights[i]
-    return total
+# ---- the k-th largest logit ------------------------------------------------------------------------------------------
+
+SAMPLE = 2048  # of a row's logits, to guess where the k-th largest of all is
+FEW = 100  # for so many the peaks alone are a good guess
 
 
 @compiled
-def drop_below(weights, bound):  # type: ignore[no-untyped-def]
-    for i in range(weights.shape[0]):  # without a branch, so that it is done in vectors
-        weights[i] = weights[i] if weights[i] >= bound else np.float32(0.0)
-
-
-@compiled_loosely
-def total_from(weights, bound):  # type: ignore[no-untyped-def]
-    """What the weights that are at least ``bound`` weigh together."""
-    total = 0.0
-    for i in range(weights.shape[0]):  # without a branch, so that it is done in vectors
-        total += np.float64(weights[i]) if weights[i] >= bound else 0.0
-    return total
+def kth_largest_logit(row, peaks, largest, k, scratch):  # type: ignore[no-untyped-def]
+    """A bound that the ``k`` largest logits and what equals the last of them reach; -infinity if there are fewer."""
+    low, high = np.float32(-np.inf), np.float32(np.inf)
+    above = 0  # how many reach `high`: fewer than k
+    if k <= peaks.shape[0]:  # so many chunks have a peak that is at least the k-th largest peak: so many logits have
+        for i in range(peaks.shape[0]):
+            scratch.close[i] = peaks[i]
+        low = kth_largest(scratch.close, peaks.shape[0], k, low, largest)
+    if k > FEW:
+        stride = max(1, row.shape[0] // SAMPLE)
+        size = row.shape[0] // stride
+        for i in range(size):
+            scratch.close[i] = row[i * stride]
+        share = k / row.shape[0]
+        spread = 2.5 * math.sqrt(size * share * (1.0 - share)) + 2.0
+        for sign in (1, -1):
+            rank = int(size * share + sign * spread)
+            if 1 <= rank <= size:
+                guess = kth_largest(scratch.close, size, rank, np.float32(-np.inf), largest)
+                if low < guess < high:
+                    count = count_from(address(row), row.shape[0] // SCORES, guess)
+                    if count >= k:
+                        low = guess
+                    else:
+                        high, above = guess, count
+    return kth_largest(scratch.close, gather(row, peaks, low, low, high, scratch), k - above, low, largest)
 
 
 @compiled
-def lightest_of_nucleus(weights, wanted):  # type: ignore[no-untyped-def]
-    """The largest bound such that the weights from it on weigh ``wanted`` together.
+def kth_largest(values, count, k, low, high):  # type: ignore[no-untyped-def]
+    """A bound that the ``k`` largest of the first ``count`` values and what equals the last of them reach.
 
-    Found bit by bit: numbers from 0 to 1 are in the same order as their bits, so no weight need be sorted.
+    At least k reach ``low``, and none is above ``high``. Whole vectors must fit into ``values``.
     """
-    low = np.uint32(0)  # everything reaches 0
-    for bit in range(29, -1, -1):
-        middle = np.uint32(low | np.uint32(np.uint32(1) << np.uint32(bit)))
-        if total_from(weights, from_bits(middle)) >= wanted:
-            low = middle
-    return from_bits(low)
+    vectors = fill(values, count, np.float32(-np.inf))
+    first, last = order_of(low), order_of(high) + 1
+    while last - first > 1:
+        middle = (first + last) // 2
+        reach = count_from(address(values), vectors, at_order(middle))
+        if reach >= k:
+            first = middle
+            if reach == k:
+                break
+        else:
+            last = middle
+    return at_order(first)
+
+
+@compiled
+def fill(values, count, with_what):  # type: ignore[no-untyped-def]
+    """Fill ``values`` from ``count`` on up to whole vectors; how many these are."""
+    vectors = (count + SCORES - 1) // SCORES
+    for i in range(count, vectors * SCORES):
+        values[i] = with_what
+    return vectors
+
+
+@compiled
+def gather(numbers, peaks, bound, low, high, scratch):  # type: ignore[no-untyped-def]
+    """Numbers from ``low`` to below ``high`` into ``close``; how many. They are in chunks whose peaks reach ``bound``.
+    """
+    count = list_chunks(peaks, bound, scratch.chunks)
+    found = 0
+    for i in range(count):
+        first = CHUNK * scratch.chunks[i]
+        found = sift(numbers, first, min(first + CHUNK, numbers.shape[0]), low, high, scratch.close, found)
+    return found
+
+
+@compiled
+def sift(numbers, first, last, low, high, close, found):  # type: ignore[no-untyped-def]
+    """Of one chunk's numbers, or the beginning of it, those from ``low`` to below ``high``, behind the first ``found``.
+
+    ``close`` may be ``numbers`` while no more has been found than looked at. Returns how many are found then.
+    """
+    lanes = np.int64(0)
+    for vector in range((last - first) // SCORES):
+        lanes |= lanes_within(address(numbers) + 4 * (first + SCORES * vector), low, high) << (SCORES * vector)
+    while lanes != 0:  # once for each that is found, so that the processor guesses only once a chunk when it ends
+        close[found] = numbers[first + lowest_bit(lanes)]
+        found += 1
+        lanes &= lanes - 1
+    return found
+
+
+@compiled
+def order_of(x):  # type: ignore[no-untyped-def]
+    """The place of a float32 among all of them: whole numbers in the same order, 0 for 0.0 and -1 for -0.0."""
+    bits = np.int64(np.float32(x).view(np.int32))
+    return bits if bits >= 0 else np.int64(-0x80000001) - bits
+
+
+@compiled
+def at_order(place):  # type: ignore[no-untyped-def]
+    """The float32 at that place."""
+    bits = place if place >= 0 else np.int64(-0x80000001) - place
+    return from_bits(np.uint32(bits & 0xFFFFFFFF))
+
+
+# ---- the nucleus -----------------------------------------------------------------------------------------------------
+
+FEW_WEIGHTS = 2048  # may be left in a range before it is looked at one by one
+
+
+@compiled
+def lightest_of_nucleus(peaks, largest, temperature, bound, top_p, total, scratch):  # type: ignore[no-untyped-def]
+    """The largest bound such that the weights from it on weigh ``top_p`` of the ``total``."""
+    wanted = top_p * total
+    # A weight of e^-x is at x. The bound is between `near`, from where on they weigh `above`, which is too little, and
+    # `far`, from where on they weigh `reached`. What weighs the most is tried first, because few chunks have any of it.
+    near, far = 0.0, (largest - bound) / temperature
+    high, low = np.float32(np.inf), np.float32(0.999 * math.exp(-far))
+    above, reached = 0.0, total
+    while reached - above > FEW_WEIGHTS * low and far - near > 0.01:
+        at = min(max(2.0, 2.0 * near), (near + far) / 2)
+        lightest = np.float32(math.exp(-at))
+        weight = weight_from(peaks, max(bound, largest - temperature * (at + MARGIN)), lightest, scratch)
+        if weight >= wanted:
+            far, low, reached = at, lightest, weight
+        else:
+            near, high, above = at, lightest, weight
+
+    close = scratch.close
+    found = gather(scratch.weights, peaks, max(bound, largest - temperature * (far + MARGIN)), low, high, scratch)
+    least, most = low, low
+    for i in range(found):
+        least, most = (min(least, close[i]), max(most, close[i])) if i > 0 else (close[i], close[i])
+    first, last = order_of(least), order_of(most) + 1
+    passes = 0
+    beyond = above  # what the weights from the place `last` on weigh
+    vectors = fill(close, found, np.float32(0.0))
+    while last - first > 1:
+        middle = (first + last) // 2
+        weight = above + sum_from(address(close), vectors, at_order(middle))
+        if weight >= wanted:
+            first = middle
+        else:
+            last, beyond = middle, weight
+        passes += 1
+        if passes % 4 == 0:
+            above, found = beyond, 0
+            low, high = at_order(first), at_order(last)
+            for start in range(0, SCORES * vectors, CHUNK):
+                found = sift(close, start, min(start + CHUNK, SCORES * vectors), low, high, close, found)
+            vectors = fill(close, found, np.float32(0.0))
+    return at_order(first)
+
+
+@compiled
+def weight_from(peaks, bound, lightest, scratch):  # type: ignore[no-untyped-def]
+    """What the weights from ``lightest`` on weigh, which are all in chunks whose peaks reach ``bound``."""
+    count = list_chunks(peaks, bound, scratch.chunks)
+    return sum_chunks(address(scratch.weights), address(scratch.chunks), count, lightest)
 
 
 __all__ = ["CHUNK", "Scratch", "draw_rows", "find_likeliest", "find_peaks_of", "make_scratch", "measure_rows"]

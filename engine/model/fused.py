@@ -118,7 +118,7 @@ def _cache_folder() -> Path:
     import platformdirs
 
     digest = hashlib.sha256(f"{numba.__version__} {llvmlite.__version__} {sys.version}".encode())
-    for name in ("fused_ir.py", "fused_kernels.py", "../sampler_kernels.py"):
+    for name in ("fused_ir.py", "fused_kernels.py", "../sampler_ir.py", "../sampler_kernels.py"):
         digest.update((Path(__file__).parent / name).read_bytes())
     return Path(platformdirs.user_cache_dir("cutaway", appauthor=False)) / "kernels" / digest.hexdigest()[:16]
 

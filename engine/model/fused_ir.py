@@ -104,10 +104,16 @@ def _unpack(b: Builder, pairs: Value) -> tuple[Value, Value]:
 
 def _exp(b: Builder, x: Value) -> Value:
     """e to the power of every element, to about one unit in the last place; exactly 0 below -87."""
-    count, kind = x.type.count, x.type
+    count = x.type.count
     tiny = b.fcmp_ordered("<", x, _floats(-87.0, count))
     x = b.select(b.fcmp_ordered(">", x, _floats(88.0, count)), _floats(88.0, count), x)
     x = b.select(tiny, _floats(-87.0, count), x)
+    return b.select(tiny, _floats(0.0, count), _exp_within(b, x))
+
+
+def _exp_within(b: Builder, x: Value) -> Value:
+    """The same for numbers from -88 to 88; for others it is anything."""
+    count, kind = x.type.count, x.type
     n = _call(b, f"llvm.rint.v{count}f32", kind, b.fmul(x, _floats(1.4426950408889634, count)))
     r = _fma(b, n, _floats(-0.693359375, count), x)  # ln 2 in two parts, the first of them exact in few bits
     r = _fma(b, n, _floats(2.12194440e-4, count), r)
@@ -116,7 +122,7 @@ def _exp(b: Builder, x: Value) -> Value:
         y = _fma(b, y, r, _floats(coefficient, count))
     y = b.fadd(_fma(b, b.fmul(y, r), r, r), _floats(1.0, count))
     power = b.shl(b.add(b.fptosi(n, _vector(_i32, count)), _ints(127, count)), _ints(23, count))
-    return b.select(tiny, _floats(0.0, count), b.fmul(y, b.bitcast(power, kind)))
+    return b.fmul(y, b.bitcast(power, kind))
 
 
 def _combine(b: Builder, x: Value, join: Callable[[Value, Value], Value]) -> Value:

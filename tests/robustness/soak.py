@@ -14,6 +14,7 @@ import faulthandler
 import logging
 import os
 import random
+import shutil
 import sys
 import tempfile
 import threading
@@ -130,6 +131,8 @@ def soak(seconds: float, seed: int, patience_s: float, folder: Path, *, verbose:
     trouble = Trouble(verbose)
     recordings = folder / "recordings"
     recordings.mkdir()
+    # Copies: notes are written beside a recording.
+    shipped = [Path(shutil.copy(path, folder)) for path in sorted(RECORDINGS.glob("*.mcap"))]
     for module in (app.asking, app.comparing, app.main_window):
         module.recordings_folder = lambda: recordings  # type: ignore[attr-defined]
     application = make_application()
@@ -139,7 +142,7 @@ def soak(seconds: float, seed: int, patience_s: float, folder: Path, *, verbose:
     window.start_live(RunSpec(model=str(make_model(folder / "model")), scenario="shared-prefix", dtype="float32",
                               num_threads=1, seed=seed))
     chance = random.Random(seed)
-    actions = Actions(window, recordings, sorted(RECORDINGS.glob("*.mcap")), chance)
+    actions = Actions(window, recordings, shipped, chance)
     watchdog = Watchdog(trouble, patience_s)
     until = time.monotonic() + seconds
     count = steps = 0

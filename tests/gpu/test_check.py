@@ -180,7 +180,7 @@ def test_a_measurement_is_the_median_and_leaves_out_the_flushing(monkeypatch: py
         _Clock.now += next(took)
 
     class Flush:
-        def zero_(self) -> None:
+        def sum(self) -> None:
             _Clock.now += 100.0
 
     monkeypatch.setattr(meter, "_flush", Flush())

@@ -105,7 +105,7 @@ class TestEngine:
         monkeypatch.setattr(workload, "load_workload", lambda _: small())
         assert main(["bench", "engine", "--workload", "mixed32", "--repeats", "1", "--device", "cuda",
                      "--enforce-eager", "--json"]) == 0
-        assert asked == [(None, "bfloat16", 0, "cuda")]
+        assert asked == [(None, "bfloat16", 0, "cuda", "auto")]
         assert dict(runner.turned) == {"enforce_eager": True, "overlap": False}
         assert json.loads(capsys.readouterr().out)["enforce_eager"] is True
 

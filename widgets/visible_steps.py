@@ -32,6 +32,7 @@ class VisibleSteps(QObject):
         self._held: Range | None = None
         self._span: float | None = None  # steps in sight at the live edge; None: as many as each chart likes
         self._by_pause = False  # it is held only because the run was paused
+        self._followed = False  # at the last step that was shown
 
     @property
     def held(self) -> bool:
@@ -86,7 +87,12 @@ class VisibleSteps(QObject):
 
     def keep_in_sight(self, before: int, step: int, first: int, last: int, *, playing: bool, following: bool) -> None:
         """The viewing step went from ``before`` to ``step``. If it left what is in sight it takes that along, unless it
-        was out of sight already while it played on."""
+        was out of sight already while it played on.
+
+        A chart shows the run a few steps late. Whoever pans it lets go of the run at a step that is still to be shown:
+        that one takes nothing along either."""
+        let_go = self._followed and self.held
+        self._followed = following
         if following:
             if self._held is not None and (self._by_pause or step > self._held[1]):
                 self._set(None, self._held[1] - self._held[0])
@@ -101,7 +107,7 @@ class VisibleSteps(QObject):
         if low < first:  # the oldest steps were given up
             low, high = float(first), max(high, float(min(last, first + FEWEST_STEPS)))
             self._set((low, high), self._span, by_pause=self._by_pause)
-        if step != before and not low <= step <= high and (low <= before <= high or not playing):
+        if step != before and not let_go and not low <= step <= high and (low <= before <= high or not playing):
             margin = 0.1 * (high - low)
             move = step + margin - high if step > high else step - margin - low
             length = high - low

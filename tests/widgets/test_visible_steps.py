@@ -93,6 +93,17 @@ def test_new_steps_never_move_what_the_user_holds() -> None:
     assert visible.range_at(300, 0) is None
 
 
+def test_the_step_at_which_a_run_is_let_go_of_does_not_move_what_the_user_holds() -> None:
+    visible = VisibleSteps()
+    visible.keep_in_sight(92, 93, 0, 93, playing=True, following=True)
+    visible.pan((59, 93), -4, 0, 93)  # the run is at step 105 by now, which no chart shows yet
+    visible.keep_in_sight(93, 105, 0, 105, playing=False, following=False)
+    assert visible.range_at(105, 0) == (55, 89)
+    visible.keep_in_sight(105, 104, 0, 120, playing=False, following=False)  # whoever steps wants to see where
+    low, high = visible.range_at(104, 0) or (0, 0)
+    assert low <= 104 <= high
+
+
 @settings(max_examples=100, deadline=None)
 @given(st.floats(0, 399))
 def test_steps_and_times_are_inverse(step: float) -> None:

@@ -233,10 +233,13 @@ def _sections(part: str, device: str) -> Sequence[tuple[str, float, Callable[[Re
             ("speed of kernels", 0.3, lambda report, deadline: time_kernels(report, meter, small, deadline)),
             *((f"speed of {size.name}", share, partial(time_steps, meter, size, small)) for size, share in sizes),
         ]
-    from tests.gpu.serving import time_serving
+    from tests.gpu.serving import time_serving, time_transformers
 
-    sizes = ((TINY, 1.0),) if small else ((LLAMA_8B, 0.7), (QWEN3, 0.6))
-    return [(f"serving {size.name}", share, partial(time_serving, meter, size, small)) for size, share in sizes]
+    sizes = (TINY,) if small else (LLAMA_8B, QWEN3)
+    return [
+        *((f"serving {size.name}", 0.4, partial(time_serving, meter, size, small)) for size in sizes),
+        *((f"transformers {size.name}", 0.5, partial(time_transformers, meter, size, small)) for size in sizes[::-1]),
+    ]
 
 
 def _about(device: str, stood_in: list[str]) -> dict[str, str]:

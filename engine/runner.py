@@ -22,7 +22,7 @@ from engine.logit_rows import LogitRows, TorchRows
 from engine.model.config import ModelConfig, UnsupportedModel
 from engine.plan import StepPlan
 from engine.sampler import Sampler
-from engine.step_input import InputMaker, StepInput
+from engine.step_input import InputMaker, StepInput, slots_of
 from engine.trace.events import Logprobs, MemoryInfo, ModelInfo
 from engine.trace.knobs import KnobValue
 from engine.trace.source import Notice
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import torch
 
     from engine.attention import AttentionBackend
-    from engine.gpu.device import Mark
+    from engine.gpu.device import Device, Mark
     from engine.gpu.memory import MemoryUse
     from engine.gpu.transfers import Transfers
     from engine.model.decoder import Decoder
@@ -417,7 +417,7 @@ class Runner:
 
         backend = TorchAttention(self.model_config, self.decoder.dtype, config.device)
         kind = "with kernels" if config.device == "cuda" else "fused"
-        return TorchPath(self.decoder, backend, config.device, f"torch ({config.device}); not {kind}: {why}")
+        return TorchPath(self.decoder, backend, self._device, f"torch ({config.device}); not {kind}: {why}")
 
     def _describe(self, model_dir: Path, dtype: str, itemsize: int) -> ModelInfo:
         shape = self.model_config
@@ -439,18 +439,17 @@ class Runner:
 class TorchPath:
     """The decoder with an attention backend: works everywhere, crosses the interpreter lock often."""
 
-    def __init__(self, decoder: Decoder, attention: AttentionBackend, device: str, name: str) -> None:
+    def __init__(self, decoder: Decoder, attention: AttentionBackend, device: Device, name: str) -> None:
         self.name = name
         self._decoder = decoder
         self._attention = attention
-        self._device = device
+        self._device = device.name
         self._block_size = 0
         self._transfers: Transfers | None = None
-        if device != "cpu":
-            from engine.gpu.device import make_device
+        if device.name != "cpu":
             from engine.gpu.transfers import Transfers
 
-            self._transfers = Transfers(make_device(device))
+            self._transfers = Transfers(device)
 
     def allocate(self, num_blocks: int, block_size: int) -> None:
         self._attention.allocate(num_blocks, block_size)
@@ -464,17 +463,13 @@ class TorchPath:
 
         from engine.attention import Batch
 
-        requests = np.repeat(np.arange(len(step.context_lens)), np.diff(step.query_starts))
-        blocks = step.block_tables[requests, step.positions // self._block_size].astype(np.int64)
-        slots = blocks * self._block_size + step.positions % self._block_size
-
         def tensor(array: np.ndarray) -> torch.Tensor:
             return torch.from_numpy(array.astype(np.int64)).to(self._device)
 
         batch = Batch(
             token_ids=tensor(step.token_ids),
             positions=tensor(step.positions),
-            slots=tensor(slots),
+            slots=tensor(slots_of(step, self._block_size)),
             query_starts=step.query_starts.tolist(),
             context_lens=step.context_lens.tolist(),
             block_tables=torch.from_numpy(np.ascontiguousarray(step.block_tables)).to(self._device),

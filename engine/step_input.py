@@ -33,6 +33,14 @@ class StepInput:
     sample_rows: np.ndarray  # int64[S]
 
 
+def slots_of(step: StepInput, block_size: int) -> np.ndarray:
+    """Where each token's keys and values go, ``block * block_size + offset``: int64[T]."""
+    requests = np.repeat(np.arange(len(step.context_lens)), np.diff(step.query_starts))
+    blocks = step.block_tables[requests, step.positions // block_size].astype(np.int64)
+    slots: np.ndarray = blocks * block_size + step.positions % block_size
+    return slots
+
+
 @dataclass(slots=True)
 class _Guess:
     """Input of a step that may come: ``requests`` with one token each at ``positions``.

@@ -76,14 +76,6 @@ def _lay_out(*arrays: tuple[type, int]) -> list[_Part]:
     return parts
 
 
-def slots_of(step: StepInput, block_size: int) -> np.ndarray:
-    """Where each token's keys and values go, ``block * block_size + offset``: int64[T]."""
-    requests = np.repeat(np.arange(len(step.context_lens)), np.diff(step.query_starts))
-    blocks = step.block_tables[requests, step.positions // block_size].astype(np.int64)
-    slots: np.ndarray = blocks * block_size + step.positions % block_size
-    return slots
-
-
 class DecodeInputs:
     """The inputs of a step in which each of up to ``max_requests`` requests has one token: at fixed addresses.
 

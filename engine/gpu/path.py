@@ -17,11 +17,12 @@ import torch
 from engine.attention.triton import Cut, TritonAttention, TritonBatch
 from engine.gpu.device import Device
 from engine.gpu.graphs import DecodeGraphs, DecodeShape, Progress, capture_sizes, padded_size
-from engine.gpu.inputs import DecodeInputs, MixedInputs, slots_of
+from engine.gpu.inputs import DecodeInputs, MixedInputs
 from engine.gpu.transfers import Transfers
 from engine.kernels.attention import cut_tiles
 from engine.kernels.rows import TritonRows
 from engine.model.decoder import Decoder
+from engine.step_input import slots_of
 from engine.trace.knobs import knob
 
 if TYPE_CHECKING:

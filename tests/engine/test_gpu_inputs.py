@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.gpu.device import Event, HostDevice
-from engine.gpu.inputs import NO_SLOT, DecodeInputs, MixedInputs, Staging, slots_of
-from engine.runner import StepInput
+from engine.gpu.inputs import NO_SLOT, DecodeInputs, MixedInputs, Staging
+from engine.step_input import StepInput, slots_of
 
 POISON = 0x5A
 

@@ -99,17 +99,14 @@ class Runner:
     """Loads a model and executes plans with it. Use it from one thread at a time.
 
     ``model_dir`` is a Hugging Face folder. Raises :class:`~engine.model.config.UnsupportedModel` for a folder that
-    cannot be run and :class:`RunnerError` for a device or dtype that this machine does not have. ``path``, one of
-    :data:`~engine.config.FORWARD_PATHS`, goes before the configuration's. ``progress`` is told what is going on and how
-    far it has come, from 0 to 1 (None: unknown).
+    cannot be run and :class:`RunnerError` for a device, dtype or forward path that this machine does not have.
+    ``progress`` is told what is going on and how far it has come, from 0 to 1 (None: unknown).
 
     The KV cache comes with :meth:`allocate_cache`, or at the first step with the size that the configuration says.
     ``memory_use`` is what :meth:`profile_num_blocks` found.
     """
 
-    def __init__(
-        self, model_dir: Path, config: EngineConfig, *, path: str | None = None, progress: Progress | None = None
-    ) -> None:
+    def __init__(self, model_dir: Path, config: EngineConfig, *, progress: Progress | None = None) -> None:
         import torch
 
         from engine.gpu.device import make_device
@@ -138,7 +135,7 @@ class Runner:
         self.eos_token_ids: set[int] = set(self.model_config.eos_token_ids)
         dtype = getattr(torch, config.dtype)
         weights = load_weights(model_dir, self.model_config, dtype, config.device, progress)
-        path, why = self._choose_path(path or config.forward_path, config)
+        path, why = self._choose_path(config)
         self.decoder = Decoder(self.model_config, weights, self.max_model_len, _operations(path))
         self.model_info = self._describe(model_dir, config.dtype, dtype.itemsize)
         self._forward_path = self._make_path(path, why, config, progress)
@@ -382,11 +379,12 @@ class Runner:
             torch.set_grad_enabled(False)
             self._thread = current
 
-    def _choose_path(self, path: str, config: EngineConfig) -> tuple[str, str]:
+    def _choose_path(self, config: EngineConfig) -> tuple[str, str]:
         """Which path it will be, "fused", "triton" or "torch", and why not a faster one."""
         from engine.attention import why_not_triton
         from engine.model.fused import why_not
 
+        path = config.forward_path
         if path not in FORWARD_PATHS:
             raise RunnerError(f"the forward path {path!r} is not one of {', '.join(FORWARD_PATHS)}")
         if path == "torch":

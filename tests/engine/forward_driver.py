@@ -50,7 +50,7 @@ def spread_norms_and_biases(model: torch.nn.Module) -> None:
 def make_runner(folder: Path, *, dtype: str = "float32", block_size: int = 16, num_blocks: int = 64,
                 path: str = "auto", threads: int = 1) -> Runner:
     scheduler = SchedulerConfig(block_size=block_size, num_blocks=num_blocks, max_model_len=512)
-    return Runner(folder, EngineConfig(dtype=dtype, num_threads=threads, scheduler=scheduler), path=path)
+    return Runner(folder, EngineConfig(dtype=dtype, num_threads=threads, scheduler=scheduler, forward_path=path))
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,7 @@ def smollm() -> Path:
 
 def answers(folder: Path, dtype: str, path: str, max_tokens: int = 12) -> list[list[int]]:
     config = EngineConfig(dtype=dtype, num_threads=1, scheduler=SchedulerConfig(num_blocks=64))
-    driver = Driver(Runner(folder, config, path=path), 16)
+    driver = Driver(Runner(folder, replace(config, forward_path=path)), 16)
     tokenizer = Tokenizer.load(folder)
     requests = [driver.request(text, tokenizer.chat([{"role": "user", "content": text}])) for text in QUESTIONS]
     for step in range(max_tokens + 8):

@@ -125,7 +125,7 @@ def runner_on(model: Path, device: HostDevice, utilization: float = 0.9, **sched
     """A runner that takes the CPU for a GPU with the memory that ``device`` tells of."""
     config = EngineConfig(dtype="float32", num_threads=1, gpu_memory_utilization=utilization,
                           scheduler=SchedulerConfig(**scheduler))
-    runner = Runner(model, config, path="torch")
+    runner = Runner(model, replace(config, forward_path="torch"))
     runner._config = replace(config, device="cuda")
     runner._device, runner._memory_before = device, EMPTY
     return runner
@@ -151,7 +151,7 @@ def test_the_runner_counts_blocks_after_a_full_step(model: Path) -> None:
     assert runner.memory_use.activations == GIB
     assert runner._inputs._tables._row_of == {}, "the made-up requests are forgotten"
     # A run after it is like one without it.
-    fresh = Runner(model, EngineConfig(dtype="float32", num_threads=1), path="torch")
+    fresh = Runner(model, EngineConfig(dtype="float32", num_threads=1, forward_path="torch"))
     for one in (runner, fresh):
         one.allocate_cache(20, 32)
     plan = full_step(50, 3, 128, 32)

@@ -217,7 +217,7 @@ def test_weights_are_counted_once_however_often_they_are_held() -> None:
 def test_a_runner_tells_where_memory_went(tmp_path: Path, path: str) -> None:
     make_llama(tmp_path, tie_word_embeddings=False)
     config = SchedulerConfig(num_blocks=50, block_size=16, max_model_len=512)
-    runner = Runner(tmp_path, EngineConfig(dtype="float32", num_threads=1, scheduler=config), path=path)
+    runner = Runner(tmp_path, EngineConfig(dtype="float32", num_threads=1, scheduler=config, forward_path=path))
     file = tmp_path / "model.safetensors"
     (header,) = struct.unpack("<Q", file.open("rb").read(8))
     stored = file.stat().st_size - header - 8

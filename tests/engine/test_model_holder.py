@@ -68,11 +68,12 @@ def test_a_run_is_the_same_with_a_used_model_as_with_a_fresh_one(folder: Path, p
     tokenizer = Tokenizer.load(folder)
     runs = [(config_of(), 1, 10**9), (config_of(num_blocks=24, max_num_batched_tokens=24, max_num_seqs=9), 2, 9),
             (config_of(block_size=16), 2, 10**9), (config_of(), 1, 25), (config_of(), 1, 10**9)]
-    used = Runner(folder, runs[0][0], path=path)
+    used = Runner(folder, replace(runs[0][0], forward_path=path))
     sampled = 0
     for config, seed, limit in runs:
+        config = replace(config, forward_path=path)
         used.configure(config)
-        fresh = Runner(folder, config, path=path)
+        fresh = Runner(folder, config)
         expected = run(fresh, tokenizer, config, seed, limit)
         assert run(used, tokenizer, config, seed, limit) == expected
         assert expected[0].scheduled

@@ -303,7 +303,7 @@ def test_a_real_model_says_the_same(tmp_path: Path, path: str) -> None:
     make_llama(tmp_path, seed=3)
     tokenizer = make_tokenizer(tmp_path / "tokenizer")
     config = SchedulerConfig(max_num_batched_tokens=48, max_num_seqs=8, block_size=8, num_blocks=30, max_model_len=256)
-    runner = Runner(tmp_path, EngineConfig(dtype="float32", num_threads=1, scheduler=config), path=path)
+    runner = Runner(tmp_path, EngineConfig(dtype="float32", num_threads=1, scheduler=config, forward_path=path))
     streams = []
     for overlap in (False, True):
         engine = Engine(runner, tokenizer, config, {"overlap": overlap, "arrival_rate": 1.0})

@@ -68,7 +68,7 @@ def test_knobs_never_change_the_text(folder: Path, path: str) -> None:
         chance = random.Random(seed)
         config = SchedulerConfig(max_num_batched_tokens=48, max_num_seqs=8, block_size=8, num_blocks=30,
                                  max_model_len=256)  # fmt: skip
-        runner = Runner(folder, EngineConfig(dtype="float32", num_threads=1, scheduler=config), path=path)
+        runner = Runner(folder, EngineConfig(dtype="float32", num_threads=1, scheduler=config, forward_path=path))
         scheduler = Scheduler(config, ())
         requests = make_requests()
         arriving = list(requests)
@@ -147,10 +147,10 @@ def test_what_cannot_be_run_is_refused(folder: Path, tmp_path: Path) -> None:
         with pytest.raises(RunnerError, match="no usable NVIDIA GPU; use cpu"):
             Runner(folder, EngineConfig(device="cuda"))
     with pytest.raises(RunnerError, match="'fast' is not one of auto, torch, triton"):
-        Runner(folder, EngineConfig(), path="fast")
+        Runner(folder, EngineConfig(forward_path="fast"))
     if importlib.util.find_spec("triton"):
         with pytest.raises(RunnerError, match="triton cannot run here: heads of 32"):
-            Runner(folder, EngineConfig(), path="triton")
+            Runner(folder, EngineConfig(forward_path="triton"))
     with pytest.raises(UnsupportedModel, match="no model folder"):
         Runner(tmp_path, EngineConfig())
     with pytest.raises(ValueError, match="a KV cache of 0 blocks"):

@@ -47,7 +47,7 @@ def model(folder: Path) -> Any:
 def make_engine(folder: Path, tokenizer: Tokenizer) -> Any:
     def make(path: str = "auto", seed: int = 0, **knobs: Any) -> Engine:
         config = SchedulerConfig(**{"max_model_len": 400, "num_blocks": 200, **knobs})
-        runner = Runner(folder, EngineConfig(dtype="float32", num_threads=1, scheduler=config), path=path)
+        runner = Runner(folder, EngineConfig(dtype="float32", num_threads=1, scheduler=config, forward_path=path))
         return Engine(runner, tokenizer, config, seed=seed)
     return make
 

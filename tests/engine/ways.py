@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +84,7 @@ def make_subject(family: Family, folder: Path, path: str) -> tuple[Runner, Refer
     """A runner of the family's model on the given path, and transformers on the same weights."""
     reference = Reference(family.make(folder))
     config = EngineConfig(dtype="float32", num_threads=1, scheduler=SchedulerConfig(num_blocks=2, max_model_len=512))
-    return Runner(folder, config, path=path), reference
+    return Runner(folder, replace(config, forward_path=path)), reference
 
 
 def check_way(runner: Runner, reference: Reference, way: Way) -> Outcome:

@@ -94,8 +94,9 @@ def _row(report: Report, name: str, check: Callable[[], str]) -> None:
     report.add(Row(SECTION, name, ok=ok, note=f"{note} ({time.perf_counter() - start:.1f} s)"))
 
 
-def _config(device: str, dtype: str, **scheduler: Any) -> EngineConfig:
-    return EngineConfig(device=device, dtype=dtype, num_threads=1, scheduler=SchedulerConfig(**scheduler))
+def _config(device: str, dtype: str, path: str = "triton", **scheduler: Any) -> EngineConfig:
+    return EngineConfig(device=device, dtype=dtype, forward_path=path, num_threads=1,
+                        scheduler=SchedulerConfig(**scheduler))  # fmt: skip
 
 
 def _check_ways(folder: Path, model: Any, device: str, small: bool, every: int = 7) -> str:
@@ -105,7 +106,7 @@ def _check_ways(folder: Path, model: Any, device: str, small: bool, every: int =
     """
     ways = [_TINY_WAY] if small else [*WAYS[::every], _TINY_WAY]
     with fresh_memory(poison):
-        runner = Runner(folder, _config(device, "float32", num_blocks=2, max_model_len=512), path="triton")
+        runner = Runner(folder, _config(device, "float32", num_blocks=2, max_model_len=512))
         reference = Reference(model)
         outcomes = [check_way(runner, reference, way) for way in ways]
     return (f"{len(ways)} ways of cutting the work, {sum(o.logits for o in outcomes)} rows of logits, off by "
@@ -122,7 +123,7 @@ def _check_bfloat16(folder: Path, model: Any, device: str, small: bool) -> str:
     prompts = [random_prompt(length, seed=length) for length in ([20] if small else range(5, 400, 13))]
     rounded = in_bfloat16(model).to(device)
     exact = copy.deepcopy(rounded).float()
-    runner = Runner(folder, _config(device, "bfloat16", num_blocks=64, max_model_len=512), path="triton")
+    runner = Runner(folder, _config(device, "bfloat16", num_blocks=64, max_model_len=512))
 
     def last_row(of: Any, prompt: list[int]) -> torch.Tensor:
         with torch.no_grad():
@@ -208,8 +209,8 @@ def _check_draws(folder: Path, device: str, small: bool) -> str:
     chosen = {}
     count = 4 if small else 60
     for path, where in (("triton", device), ("torch", "cpu")):
-        config = _config(where, "float32", num_blocks=3 * count + 1, max_model_len=64)
-        runner, requests = Runner(folder, config, path=path), mixed_requests(count, VOCAB)
+        config = _config(where, "float32", path, num_blocks=3 * count + 1, max_model_len=64)
+        runner, requests = Runner(folder, config), mixed_requests(count, VOCAB)
         for number, request in enumerate(requests):
             request.block_ids = [3 * number + 1, 3 * number + 2]
         tokens: list[list[int]] = []
@@ -233,8 +234,7 @@ def _check_draws(folder: Path, device: str, small: bool) -> str:
 
 def _check_no_waiting(folder: Path) -> str:
     """Between the scheduler's plan and the fetch of the tokens torch waits for the device in no operation."""
-    runner = Runner(folder, _config("cuda", "bfloat16", num_blocks=200, max_num_seqs=16, max_model_len=256),
-                    path="triton")  # fmt: skip
+    runner = Runner(folder, _config("cuda", "bfloat16", num_blocks=200, max_num_seqs=16, max_model_len=256))
     runner.warm_up()
     requests = mixed_requests(16, VOCAB)
     for number, request in enumerate(requests):

@@ -6,7 +6,7 @@ import json
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -88,7 +88,7 @@ def make_runner(size: Size, config: EngineConfig) -> Runner:
         return {name: random_weight(name, shape, dtype, device) for name, shape in weight_shapes(shape).items()}
 
     with folder_of(size) as folder, mock.patch("engine.model.weights.load_weights", drawn):
-        return Runner(folder, config, path="triton")
+        return Runner(folder, replace(config, forward_path="triton"))
 
 
 def random_weight(name: str, shape: tuple[int, ...], dtype: torch.dtype, device: str) -> torch.Tensor:

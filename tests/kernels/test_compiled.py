@@ -77,9 +77,9 @@ from engine.request import Request, SamplingParams
 from engine.runner import Runner
 from engine.scheduler import Scheduler
 
-config = EngineConfig(dtype="float32", num_threads=1, scheduler=SchedulerConfig(num_blocks=8))
 for path in ("auto", "torch"):
-    runner, scheduler = Runner(Path(sys.argv[1]), config, path=path), Scheduler(config.scheduler, ())
+    config = EngineConfig(dtype="float32", forward_path=path, num_threads=1, scheduler=SchedulerConfig(num_blocks=8))
+    runner, scheduler = Runner(Path(sys.argv[1]), config), Scheduler(config.scheduler, ())
     scheduler.add_request(Request("a", [5, 6, 7], SamplingParams(max_tokens=2, temperature=1.0, top_p=0.9)))
     while scheduler.requests:
         plan = scheduler.schedule()

@@ -55,7 +55,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def make_runner(model: Path, device: HostDevice | None = None, config: SchedulerConfig = CONFIG) -> Runner:
     """On a ``device`` with the path of GPUs; without, on plain torch."""
-    runner = Runner(model, EngineConfig(dtype="float32", num_threads=1, scheduler=config), path="torch")
+    runner = Runner(model, EngineConfig(dtype="float32", num_threads=1, scheduler=config, forward_path="torch"))
     if device is not None:
         path = TritonPath(runner.decoder, device, runner.max_model_len, config.max_num_seqs)
         path.rows = runner._forward_path.rows  # type: ignore[method-assign]  # plain ones

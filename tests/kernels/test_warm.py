@@ -75,7 +75,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 def make_runner(folder: Path) -> Runner:
     """On the path of GPUs."""
-    runner = Runner(folder, EngineConfig(dtype="bfloat16", num_threads=1, scheduler=CONFIG), path="torch")
+    runner = Runner(folder, EngineConfig(dtype="bfloat16", num_threads=1, scheduler=CONFIG, forward_path="torch"))
     runner.decoder._operations = operations
     path: Any = TritonPath(runner.decoder, HostDevice(), runner.max_model_len, CONFIG.max_num_seqs)
     runner._forward_path = runner._captures = path

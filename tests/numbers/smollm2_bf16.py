@@ -116,7 +116,8 @@ def transformers_logits(model: Any, prompt: Sequence[int], tokens: Sequence[int]
 def make_runner(folder: Path, path: str, threads: int) -> tuple[Runner, SchedulerConfig]:
     """For one request at a time, as transformers computes them: what torch sums depends on how many rows there are."""
     config = SchedulerConfig(block_size=BLOCK, num_blocks=BLOCKS, max_num_seqs=1, enable_prefix_caching=False)
-    return Runner(folder, EngineConfig(dtype="bfloat16", num_threads=threads, scheduler=config), path=path), config
+    engine = EngineConfig(dtype="bfloat16", num_threads=threads, forward_path=path, scheduler=config)
+    return Runner(folder, engine), config
 
 
 def our_greedy(runner: Runner, config: SchedulerConfig, prompts: Sequence[list[int]]) -> list[list[int]]:

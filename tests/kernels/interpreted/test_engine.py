@@ -59,7 +59,7 @@ def run(
     """The output tokens of each request, and what happened on the way."""
     config = SchedulerConfig(**({"max_num_batched_tokens": 20, "max_num_seqs": 6, "block_size": 8, "num_blocks": 8,
                                  "max_model_len": 96, "reserve_full_input": False} | changes))  # fmt: skip
-    runner = Runner(folder, EngineConfig(dtype=dtype, num_threads=1, scheduler=config), path=path)
+    runner = Runner(folder, EngineConfig(dtype=dtype, num_threads=1, scheduler=config, forward_path=path))
     assert runner.forward_path.startswith(path)
     runner.set_knob("overlap", overlap)
     scheduler, requests, seen = Scheduler(config, ()), requests or make_requests(), set()
@@ -127,7 +127,7 @@ def test_the_host_never_waits_within_a_forward_pass(tmp_path: Path) -> None:
     family = FAMILIES["mixtral"]
     replace(family, settings=family.settings | {"head_dim": 64, "num_hidden_layers": 1}).make(tmp_path)
     config = SchedulerConfig(num_blocks=8, max_model_len=64)
-    runner = Runner(tmp_path, EngineConfig(dtype="float32", num_threads=1, scheduler=config), path="triton")
+    runner = Runner(tmp_path, EngineConfig(dtype="float32", num_threads=1, scheduler=config, forward_path="triton"))
     request = Request("a", random_prompt(5, seed=1), block_ids=[3])
     modes = []
     for first, count in ((0, 4), (4, 1)):
@@ -143,7 +143,7 @@ def test_the_host_never_waits_before_it_collects_the_tokens(tmp_path: Path) -> N
     """Greedy and drawn, with penalties, biases, forbidden ends and log probabilities, in mixed steps and in decodes."""
     make_llama(tmp_path, num_attention_heads=2, num_key_value_heads=1, **SMALL | {"num_hidden_layers": 1})
     config = SchedulerConfig(max_num_batched_tokens=256, block_size=8, num_blocks=40, max_model_len=96)
-    runner = Runner(tmp_path, EngineConfig(dtype="float32", num_threads=1, scheduler=config), path="triton")
+    runner = Runner(tmp_path, EngineConfig(dtype="float32", num_threads=1, scheduler=config, forward_path="triton"))
     runner.allocate_cache(config.num_blocks, config.block_size)
     runner.set_knob("overlap", True)
     scheduler, asked = Scheduler(config, (2,)), Request("asked", random_prompt(9, seed=3), SamplingParams(
@@ -171,7 +171,7 @@ def test_narrow_types_stay_near_float32(tmp_path: Path, dtype: str) -> None:
     rows = {}
     for path, kind in (("torch", "float32"), ("torch", dtype), ("triton", dtype)):
         config = EngineConfig(dtype=kind, num_threads=1, scheduler=SchedulerConfig(num_blocks=20, max_model_len=128))
-        runner = Runner(tmp_path, config, path=path)
+        runner = Runner(tmp_path, replace(config, forward_path=path))
         logits: list[torch.Tensor] = []
         forward = runner._forward_path.forward
         runner._forward_path.forward = lambda step, f=forward, to=logits: to.append(f(step)) or to[-1]  # type: ignore
@@ -189,14 +189,15 @@ def test_narrow_types_stay_near_float32(tmp_path: Path, dtype: str) -> None:
 def test_what_the_kernels_cannot_run_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_llama(tmp_path, head_dim=32)
     with pytest.raises(RunnerError, match="heads of 32, the kernels know 64, 80, 96, 128, 256"):
-        Runner(tmp_path, EngineConfig(dtype="float32"), path="triton")
+        Runner(tmp_path, EngineConfig(dtype="float32", forward_path="triton"))
     make_llama(tmp_path, head_dim=64)
-    runner = Runner(tmp_path, EngineConfig(dtype="float32", scheduler=SchedulerConfig(num_blocks=8)), path="triton")
+    config = EngineConfig(dtype="float32", forward_path="triton", scheduler=SchedulerConfig(num_blocks=8))
+    runner = Runner(tmp_path, config)
     with pytest.raises(ValueError, match="a power of two, not 24"):
         runner.allocate_cache(8, 24)
     monkeypatch.delenv("TRITON_INTERPRET")
     with pytest.raises(RunnerError, match="kernels need a GPU"):
-        Runner(tmp_path, EngineConfig(dtype="float32"), path="triton")
+        Runner(tmp_path, EngineConfig(dtype="float32", forward_path="triton"))
 
 
 def test_the_list_of_variants_holds_what_the_engine_launches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

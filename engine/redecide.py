@@ -17,7 +17,7 @@ from engine.plan import StepPlan
 from engine.recorded_engine import RecordedEngine
 from engine.recorded_workload import RerunError, inputs_of
 from engine.request import RequestRefused, SamplingParams
-from engine.trace.events import Logprobs, ModelInfo, PhaseTimes, RunInfo, StepEvents
+from engine.trace.events import Finished, Logprobs, ModelInfo, PhaseTimes, RunInfo, Sampled, StepEvents
 from engine.trace.knobs import KNOBS, KnobValue
 from engine.trace.source import Notice, RunSource
 
@@ -84,7 +84,7 @@ class Redecider:
 
     def decide(self, recorded: StepEvents) -> StepEvents:
         """The step that follows from what came in before the recorded one, and from its tokens."""
-        self._told.step = recorded
+        self._told.tell(recorded)
         inputs = inputs_of(recorded)
         if inputs is not None:
             inputs.knobs = [change for change in inputs.knobs if change.name in KNOBS]
@@ -108,12 +108,19 @@ class _ToldRunner(AtOnce):
         self.num_threads = 1
         self.phase_ns = {"prepare": 0, "forward": 0, "sample": 0}
         self.logprobs: Sequence[Logprobs | None] = []
-        self.step: StepEvents | None = None
+        self.sampled: dict[str, Sampled] = {}  # of the recorded step, by request
+        self.finished: dict[str, Finished] = {}
+        self.aborted: dict[str, Finished] = {}
+
+    def tell(self, step: StepEvents) -> None:
+        """What comes of the next step is what came of the recorded ``step``."""
+        self.sampled = {s.request_id: s for s in step.sampled}
+        self.finished = {f.request_id: f for f in step.finished}
+        self.aborted = {f.request_id: f for f in step.aborted}
 
     def execute(self, plan: StepPlan) -> list[int]:
-        assert self.step is not None
         names = [entry.request.request_id for entry in plan.scheduled if entry.samples]
-        sampled = {s.request_id: s for s in self.step.sampled}
+        sampled = self.sampled
         self.logprobs = [sampled[n].logprobs if n in sampled else None for n in names]
         # For somebody who got no token any will do: that is the difference, and it is told by what was scheduled.
         return [sampled[n].token_id if n in sampled else 0 for n in names]
@@ -152,17 +159,13 @@ class _ToldText(OutputText):
         self.stopped_by: str | None = None
 
     def add(self, token_id: int) -> str:
-        step = self._told.step
-        assert step is not None
-        stop = next((f.stop for f in step.finished if f.request_id == self._request_id), None)
-        self.stopped_by = stop if isinstance(stop, str) else None
-        return next((s.text for s in step.sampled if s.request_id == self._request_id), "")
+        finished, sampled = self._told.finished.get(self._request_id), self._told.sampled.get(self._request_id)
+        self.stopped_by = finished.stop if finished is not None and isinstance(finished.stop, str) else None
+        return sampled.text if sampled is not None else ""
 
     def flush(self) -> str:
-        step = self._told.step
-        assert step is not None
-        gone = (*step.finished, *step.aborted)
-        return next((f.text for f in gone if f.request_id == self._request_id), "")
+        gone = self._told.finished.get(self._request_id) or self._told.aborted.get(self._request_id)
+        return gone.text if gone is not None else ""
 
 
 def _first_difference(mine: Any, other: Any) -> str:

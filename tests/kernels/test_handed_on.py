@@ -47,7 +47,7 @@ def test_a_model_with_graphs_is_handed_on(model: Path, overlap: bool) -> None:
     captured = []
     for config, limit in ((CONFIG, 10**9), (replace(CONFIG, max_num_seqs=9, num_blocks=30), 14),
                           (replace(CONFIG, block_size=16, max_num_seqs=2), 10**9), (CONFIG, 30)):
-        used.configure(EngineConfig(dtype="float32", num_threads=1, scheduler=config))
+        used.configure(EngineConfig(dtype="float32", forward_path="torch", num_threads=1, scheduler=config))
         used.set_knob("overlap", overlap)
         fresh = make_runner(model, RecordingDevice(), config)
         fresh.set_knob("overlap", overlap)
